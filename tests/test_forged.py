@@ -19,11 +19,10 @@ import pytest
 from tests.observe.dashboard.recorded_join import query, recorded
 from watersmeet import cli
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.dashboard.page import answer
-from watersmeet.observe.dashboard.recorded import Reader
-from watersmeet.observe.serving import Looker
-from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
-from watersmeet.observe.why.written import FILE, Written, write
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
+from watersmeet.observe.serving import ViewCache, view_json
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
+from watersmeet.observe.why.why_file import FILE, JoinDescription, write_descriptions
 from watersmeet.state.manifest import history, leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION
@@ -53,11 +52,13 @@ def filled(base: Path) -> Path:
     run = recorded(base / "ck", batches=LAST + 1, where=WHERE)
     history.write_block(store, 2, run.progress[:2])
     owner = str(unseal(store.read(DESCRIPTION) or b"", "")["name"])
-    outputs = Outputs(owner, {"late": {"a": f"{base}/late"}}, Sink(f"{base}/out", "parquet"), shown_by(made))
+    outputs = OutputFiles(
+        owner, {"late": {"a": f"{base}/late"}}, ResultFolder(f"{base}/out", "parquet"), columns_in_results(made)
+    )
     for place in (base / "out", base / "late"):
         place.mkdir()
         pq.write_table(made.streams[0].schema.empty_table(), place / f"part-b1-{owner}-0.parquet")
-    write(store, {"j": Written(made, outputs)})
+    write_descriptions(store, {"j": JoinDescription(made, outputs)})
     store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
     return base
 
@@ -150,7 +151,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
             assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1)
             printed += [out, err]
         with suppress(WatersmeetError):
-            printed.append(json.dumps(json.loads(Looker(Reader(store_of(checkpoint))).draw(answer))))
+            printed.append(json.dumps(json.loads(ViewCache(CheckpointReader(store_of(checkpoint))).draw(view_json))))
     finally:
         paths, opened.paths = opened.paths, None
     strange = [(path, mode) for path, mode in paths if not path.startswith((checkpoint, *ALLOWED)) or mode[:1] in "wax"]

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
-    given, others = build_parser().parse_known_args(arguments)
+    options, rest = build_parser().parse_known_args(arguments)
     try:
-        if given.run is _why:
-            _why(given, others)
+        if options.run is _why:
+            _why(options, rest)
         else:
-            _no_others(others)
-            given.run(given)
+            _reject_rest(rest)
+            options.run(options)
     except (WatersmeetError, OSError) as error:
-        return _bad(str(error))
+        return _fail(str(error))
     except KeyboardInterrupt:  # how a live screen is left
         return 0
     except Exception as error:
@@ -43,22 +43,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not isinstance(error, PySparkException):
             raise
-        return _bad(_first_line(error))
+        return _fail(_first_line(error))
     return 0
 
 
-def _bad(sentence: str) -> int:
+def _fail(sentence: str) -> int:
     print(f"watersmeet: {sanitize(sentence)}", file=sys.stderr)
     return 2
 
 
 def _first_line(error: Exception) -> str:
-    """Return what an error says, without the frames that Spark adds."""
+    """Return the message of an error, without the frames that Spark adds."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; the reference lists what it takes."""
+    """Return the parser of all commands, from which the reference is generated."""
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -71,8 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_advise(commands: Any) -> None:
-    told = "predict what a join needs, and recommend a strategy and a number of nodes"
-    command = commands.add_parser("advise", help=told, description=told)
+    summary = "predict what a join needs, and recommend a strategy and a number of nodes"
+    command = commands.add_parser("advise", help=summary, description=summary)
     command.set_defaults(run=_advise)
     command.add_argument("join", metavar="FILE[:NAME]", help="Python file with a join, or a function that returns one")
     sample = "rows to sample instead of the stream's own: Parquet, ORC, JSON, CSV, Delta"
@@ -88,77 +88,80 @@ def _add_advise(commands: Any) -> None:
     command.add_argument("--plot", metavar="FILE", help=plot)
 
 
-def _advise(given: argparse.Namespace) -> None:
+def _advise(options: argparse.Namespace) -> None:
     from watersmeet.spark.api.advise import advise
 
-    rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
+    rates = {stream: _parse_rate(stream, rate) for stream, rate in _parse_pairs("--rate", options.rate)}
     advice = advise(
-        load(given.join),
-        dict(_pairs("--sample", given.sample)),
+        load(options.join),
+        dict(_parse_pairs("--sample", options.sample)),
         rates,
-        max_nodes=given.max_nodes,
-        goal=given.goal,
-        every=given.every,
-        slots=given.slots,
-        bandwidth=given.bandwidth,
+        max_nodes=options.max_nodes,
+        goal=options.goal,
+        every=options.every,
+        slots=options.slots,
+        bandwidth=options.bandwidth,
     )
     advice.show()
-    if given.plot:
-        advice.plot(given.plot)
+    if options.plot:
+        advice.plot(options.plot)
 
 
 # -- why
 
 
-def _no_others(others: Sequence[str]) -> None:
-    if others:
-        raise DefinitionError(f"unknown argument: {others[0]}; --help lists what there is.")
+def _reject_rest(rest: Sequence[str]) -> None:
+    if rest:
+        raise DefinitionError(f"unknown argument: {rest[0]}; --help lists what there is.")
 
 
 def _add_why(commands: Any) -> None:
-    told = "say what became of tuples, and why they joined or didn't"
+    summary = "say what became of tuples, and why they joined or didn't"
     usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
     several = "Several columns of a tuple: --a id=17 --a zone=x, or --a \"id = 17 AND zone = 'x'\"."
-    command = commands.add_parser("why", help=told, description=told, usage=usage, epilog=several, allow_abbrev=False)
+    command = commands.add_parser(
+        "why", help=summary, description=summary, usage=usage, epilog=several, allow_abbrev=False
+    )
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     outputs = "look at results and side outputs as well, in the folders that the checkpoint names"
     command.add_argument("--read-outputs", action="store_true", help=outputs)
     command.set_defaults(run=_why)
 
 
-def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
-    from watersmeet.observe.why.stored import why
+def _why(options: argparse.Namespace, rest: Sequence[str]) -> None:
+    from watersmeet.observe.why.why_pair import why_checkpoint
 
-    print(sanitize(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
+    question = _parse_question(rest)
+    print(sanitize(str(why_checkpoint(options.checkpoint, question, time.perf_counter, options.read_outputs))))
 
 
-def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the values by stream and column that arguments such as `--a id=17` give."""
-    found: dict[str, dict[str, Any]] = {}
-    words = [word for other in others for word in (other.split("=", 1) if _is_joined(other) else [other])]
+def _parse_question(rest: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the values by stream and column in arguments such as `--a id=17`."""
+    values: dict[str, dict[str, Any]] = {}
+    words = [word for other in rest for word in (other.split("=", 1) if _is_joined(other) else [other])]
     for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
         stream, (column, equals, _) = option.removeprefix("--"), value.partition("=")
         if not option.startswith("--") or not (column and equals):
             raise DefinitionError(f"{option} {value}: write it like --STREAM COLUMN=VALUE, such as --a id=17.".strip())
-        found.setdefault(stream, {}).update(_values(stream, value))
-    return found
+        values.setdefault(stream, {}).update(_parse_values(stream, value))
+    return values
 
 
-def _values(stream: str, text: str) -> dict[str, Any]:
+def _parse_values(stream: str, text: str) -> dict[str, Any]:
     """Return the value of a column, `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`, as in Python."""
-    from watersmeet.observe.why.asked import parsed
+    from watersmeet.observe.why.question import parse_values
 
     column, _, value = text.partition("=")
     single = {column.strip(): value.strip()}
     try:
-        several = parsed(stream, text) if " and " in text.lower() else single
+        pairs = parse_values(stream, text) if " and " in text.lower() else single
     except DefinitionError:  # the word is part of the value
         return single
-    return several if len(several) > 1 else single
+    return pairs if len(pairs) > 1 else single
 
 
 def _is_joined(word: str) -> bool:
-    """Tell whether a word is an option and its value at once: `--a=id=17`."""
+    """Tell whether a word is an option together with its value: `--a=id=17`."""
     return word.startswith("--") and word.count("=") > 1
 
 
@@ -166,41 +169,41 @@ def _is_joined(word: str) -> bool:
 
 
 def _add_watch(commands: Any) -> None:
-    told = "show a query live in the terminal: what it reads is its checkpoint, which it never changes"
-    command = commands.add_parser("watch", help=told, description=told)
-    command.set_defaults(run=lambda given: watch(given.checkpoint, given.every, given.once))
+    summary = "show a query live in the terminal: what it reads is its checkpoint, which it never changes"
+    command = commands.add_parser("watch", help=summary, description=summary)
+    command.set_defaults(run=lambda options: watch(options.checkpoint, options.every, options.once))
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     command.add_argument("--every", metavar="SECONDS", type=float, default=1.0, help="time between two looks")
     command.add_argument("--once", action="store_true", help="look once, and print")
 
 
 def _add_serve(commands: Any) -> None:
-    told = "show a query live in a browser, on this host only; prints the address"
-    command = commands.add_parser("serve", help=told, description=told)
+    summary = "show a query live in a browser, on this host only; prints the address"
+    command = commands.add_parser("serve", help=summary, description=summary)
     command.set_defaults(run=_serve)
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     command.add_argument("--port", metavar="PORT", type=int, default=0, help="by default any that is free")
 
 
-def _serve(given: argparse.Namespace) -> None:
-    with serve(given.checkpoint, given.port) as server:
+def _serve(options: argparse.Namespace) -> None:
+    with serve(options.checkpoint, options.port) as server:
         print(f"{server.address}\nIt can be opened on this host only, by whoever has this address; end it with Ctrl-C.")
         sys.stdout.flush()
         server.serve_forever()
 
 
-# -- what commands are given
+# -- arguments
 
 
-def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [text.partition("=") for text in given]
+def _parse_pairs(option: str, options: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [text.partition("=") for text in options]
     for stream, equals, value in pairs:
         if not (stream and equals and value):
             raise DefinitionError(f"{option} {stream}: write it like {option} STREAM=VALUE.")
     return [(stream, value) for stream, _, value in pairs]
 
 
-def _number(stream: str, text: str) -> float:
+def _parse_rate(stream: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -220,19 +223,19 @@ def load(target: str) -> "Join":
     if not file.is_file() or file.suffix != ".py":
         raise DefinitionError(f"{path}: there is no such Python file.")
     try:
-        defined = getattr(_module(file), name, None)
-        found = defined() if callable(defined) else defined
+        definition = getattr(_import_file(file), name, None)
+        join = definition() if callable(definition) else definition
     except WatersmeetError:
         raise
     except Exception as error:
-        raise DefinitionError(f"{_place(file, error)}: {type(error).__name__}: {_first_line(error)}") from None
-    if not isinstance(found, Join):
+        raise DefinitionError(f"{_describe_place(file, error)}: {type(error).__name__}: {_first_line(error)}") from None
+    if not isinstance(join, Join):
         raise DefinitionError(f"{path}: '{name}' is not a join made by wm.join, nor a function that returns one.")
-    return found
+    return join
 
 
-def _module(file: Path) -> ModuleType:
-    """Return a file as a module that is not `__main__`, so that what it would start is not started."""
+def _import_file(file: Path) -> ModuleType:
+    """Import a file as a module other than `__main__`, so that it starts nothing."""
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
@@ -241,7 +244,7 @@ def _module(file: Path) -> ModuleType:
     return module
 
 
-def _place(file: Path, error: Exception) -> str:
-    """Return the file, and the line of it that failed."""
+def _describe_place(file: Path, error: Exception) -> str:
+    """Return the file, and the line that failed."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}, line {lines[-1]}" if lines else str(file)

@@ -7,7 +7,7 @@ from watersmeet.batch.intake import StreamIntake
 from watersmeet.batch.measurements import hops_seen
 from watersmeet.batch.watermark import advanced, held_back_by, join_watermark
 from watersmeet.cost.load import smooth_usage
-from watersmeet.observe.timing import noted
+from watersmeet.observe.timing import mark_overdue
 from watersmeet.probe.work import HopWork
 from watersmeet.query.query import NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Hopping, Sliding, Window
@@ -39,7 +39,7 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
 
 
 def test_inner_joins_are_late_when_the_join_is() -> None:
-    after = noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
+    after = mark_overdue(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
     assert [state.learned.overdue for state in (after, after.inner[1])] == [4, 4]
 
 

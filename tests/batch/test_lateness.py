@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.arguments import LONGEST
 from watersmeet.observe import delays
-from watersmeet.observe.lateness import late_rows
+from watersmeet.observe.lateness import warn_late_rows
 from watersmeet.placement import Central
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
@@ -94,37 +94,37 @@ def batch(rows: int, late: int, delay: float = 1000.0, **more: Any) -> dict[str,
     ("late", "share", "many"), [(5, 0.05, False), (6, 0.05, True), (0, 0.0, False), (1, 0.0, True)]
 )
 def test_what_many_are_can_be_set(late: int, share: float, many: bool) -> None:
-    assert bool(late_rows([batch(100, late)], share)) == many
+    assert bool(warn_late_rows([batch(100, late)], share)) == many
 
 
 def test_none_are_many_if_all_may_be_late() -> None:
-    assert late_rows([batch(10, 10)], 1.0) == []
+    assert warn_late_rows([batch(10, 10)], 1.0) == []
 
 
 def test_the_last_ten_batches_count_and_rounds_do_not() -> None:
     batches = [batch(10, 10), *(batch(1, 0) for _ in range(9)), *(batch(0, 0, round=True) for _ in range(5))]
-    (notice,) = late_rows(batches)
-    assert "of its rows of the last 10 batches" in notice.says and "(10 of 19)" in notice.says
-    assert late_rows([*batches, batch(1, 0)]) == [] and late_rows([]) == []
+    (notice,) = warn_late_rows(batches)
+    assert "of its rows of the last 10 batches" in notice.message and "(10 of 19)" in notice.message
+    assert warn_late_rows([*batches, batch(1, 0)]) == [] and warn_late_rows([]) == []
 
 
 def test_the_delay_of_few_rows_does_not_decide() -> None:
-    (notice,) = late_rows([batch(1, 1, 9e9), batch(100, 99, 90_000.0)])
-    assert notice.says.endswith("delay='2 minutes' would have kept nearly all of them.")
+    (notice,) = warn_late_rows([batch(1, 1, 9e9), batch(100, 99, 90_000.0)])
+    assert notice.message.endswith("delay='2 minutes' would have kept nearly all of them.")
 
 
 def test_streams_of_inner_joins_are_told_apart() -> None:
     inner = batch(10, 0, inner={"ab": batch(10, 5, inner={"b": batch(10, 5)})})
-    first, second = late_rows([inner])
-    assert first.kind == "late ab/b" and first.says.startswith("Stream 'b' of join 'ab': 50% of its rows")
-    assert second.kind == "late ab/b/b" and second.says.startswith("Stream 'b' of join 'ab/b': 50% of its rows")
+    first, second = warn_late_rows([inner])
+    assert first.kind == "late ab/b" and first.message.startswith("Stream 'b' of join 'ab': 50% of its rows")
+    assert second.kind == "late ab/b/b" and second.message.startswith("Stream 'b' of join 'ab/b': 50% of its rows")
 
 
 def test_times_at_both_ends_of_the_range() -> None:
     ends = np.array([-(2**63), 2**63 - 1])
-    assert max(delays.delays(2**63 - 1, ends)) <= LONGEST and min(delays.delays(2**63 - 1, ends)) == 1
+    assert max(delays.lost_by_delay(2**63 - 1, ends)) <= LONGEST and min(delays.lost_by_delay(2**63 - 1, ends)) == 1
 
 
 def test_what_an_earlier_version_did_not_record() -> None:
-    (notice,) = late_rows([{"streams": {"b": {"rows": 2, "late": 1}}}])
-    assert notice.says.endswith("(1 of 2); a longer delay would have kept them.")
+    (notice,) = warn_late_rows([{"streams": {"b": {"rows": 2, "late": 1}}}])
+    assert notice.message.endswith("(1 of 2); a longer delay would have kept them.")

@@ -12,8 +12,8 @@ import pytest
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.batch.report import TaskReport, WorkReport
 from watersmeet.limits import limited
-from watersmeet.observe.funnel import funnel, lines
-from watersmeet.observe.hints import hints, narrower_than
+from watersmeet.observe.funnel import format_funnel, funnel
+from watersmeet.observe.hints import find_hints, narrower_condition
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -52,8 +52,8 @@ def run_of(folder: Path, where: str, names: str = "ab") -> Run:
 def rows(seed: int, count: int, names: str = "ab") -> list[tuple[int, dict[str, Any]]]:
     dice = Random(seed)
     values = [(dice.randrange(40), float(dice.randrange(10)), dice.random()) for _ in range(count)]
-    made = [{"id": at, "ts": ts, "x": x, "y": y} for at, (ts, x, y) in enumerate(values)]
-    return [(at % len(names), row) for at, row in enumerate(made)]
+    records = [{"id": at, "ts": ts, "x": x, "y": y} for at, (ts, x, y) in enumerate(values)]
+    return [(at % len(names), row) for at, row in enumerate(records)]
 
 
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN])
@@ -65,19 +65,19 @@ def test_the_figures_are_those_of_brute_force(tmp_path: Path, forced: dict[str, 
     funnel = run.progress[0]["funnel"]
     assert [(hop["from"], hop["stream"]) for hop in funnel] == [(["a"], "b"), (["b"], "a")]
     pairs = [(a, b) for at, a in arrivals for other, b in arrivals if (at, other) == (0, 1)]
-    left = [(a, b) for a, b in pairs if abs(a["ts"] - b["ts"]) < 10]
-    assert _sum(funnel, 0, "out") == len(left)
+    remaining = [(a, b) for a, b in pairs if abs(a["ts"] - b["ts"]) < 10]
+    assert _sum(funnel, 0, "out") == len(remaining)
     texts = list(CONJUNCTS)
-    named = [texts[:2], *([text] for text in texts[2:])] if forced == ALWAYS_SCAN else [[text] for text in texts]
-    for at, together in enumerate(named, 1):
+    groups = [texts[:2], *([text] for text in texts[2:])] if forced == ALWAYS_SCAN else [[text] for text in texts]
+    for at, together in enumerate(groups, 1):
         assert {hop["tests"][at]["name"] for hop in funnel} == {" AND ".join(together)}
-        assert _sum(funnel, at, "in") == len(left)
-        left = [(a, b) for a, b in left if all(CONJUNCTS[text](a, b) for text in together)]
-        assert _sum(funnel, at, "out") == len(left)
+        assert _sum(funnel, at, "in") == len(remaining)
+        remaining = [(a, b) for a, b in remaining if all(CONJUNCTS[text](a, b) for text in together)]
+        assert _sum(funnel, at, "out") == len(remaining)
     kinds = [test["kind"] for test in funnel[0]["tests"]]
-    assert kinds == ["window", *["sql"] * (len(named) - 3), "near", "python", "raising"]
-    assert len(left) == run.progress[0]["outputRows"] == sum(hop["matches"] for hop in run.progress[0]["hops"])
-    assert lines(funnel[0])[0].startswith("  a -> b: ")
+    assert kinds == ["window", *["sql"] * (len(groups) - 3), "near", "python", "raising"]
+    assert len(remaining) == run.progress[0]["outputRows"] == sum(hop["matches"] for hop in run.progress[0]["hops"])
+    assert format_funnel(funnel[0])[0].startswith("  a -> b: ")
 
 
 def _sum(funnel: list[dict[str, Any]], at: int, key: str) -> int:
@@ -103,7 +103,7 @@ def test_three_streams(tmp_path: Path) -> None:
     assert sum(hop["tests"][-1]["out"] for hop in funnel if len(hop["from"]) == 2) == run.progress[0]["outputRows"]
     assert all(hop["into"] == hop["tests"][0]["in"] for hop in funnel)
     for hop in funnel:
-        assert all(one["out"] >= two["out"] for one, two in pairwise(hop["tests"]))
+        assert all(first["out"] >= second["out"] for first, second in pairwise(hop["tests"]))
 
 
 def test_tests_come_in_the_order_in_which_they_are_made(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_predicates_come_in_the_order_in_which_most_pairs_met_them(tmp_path: Pat
     same = HopWork(
         tests={(dear,): work.TestCounts(50, 5), (cheap,): work.TestCounts(50, 50)}
     )  # the first lets all pass
-    for done in (mixed, same):
-        done.rows_in = 1
-        (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, WorkReport({((0,), 1): done}))])
+    for counts in (mixed, same):
+        counts.rows_in = 1
+        (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, WorkReport({((0,), 1): counts}))])
         assert [test["name"] for test in hop["tests"]] == ["window", cheap, dear]
 
 
@@ -150,21 +150,21 @@ def measured(name: str, **changed: Any) -> list[dict[str, Any]]:
 
 def test_a_hint_where_it_pays(tmp_path: Path) -> None:
     query = run_of(tmp_path, UNUSUAL).query
-    (hint,) = hints(query, measured(UNUSUAL))
+    (hint,) = find_hints(query, measured(UNUSUAL))
     assert hint.endswith("`abs(a.y - b.y) <= 0.0180` beside it loses no result and would be looked up in an index.")
     other = "a.x * b.x < 5"
-    (hint,) = hints(run_of(tmp_path, other).query, measured(other))
+    (hint,) = find_hints(run_of(tmp_path, other).query, measured(other))
     assert "A second condition on a and b that can be looked up" in hint
 
 
 @pytest.mark.parametrize("changed", [{"in": 1000}, {"ms": 50.0}, {"out": 500_000}, {"in": 200_000}])
 def test_no_hint_where_it_does_not(tmp_path: Path, changed: dict[str, Any]) -> None:
-    assert not hints(run_of(tmp_path, UNUSUAL).query, measured(UNUSUAL, **changed))
+    assert not find_hints(run_of(tmp_path, UNUSUAL).query, measured(UNUSUAL, **changed))
 
 
 def test_no_hint_for_what_an_index_looks_up(tmp_path: Path) -> None:
     for text in ("abs(a.x - b.x) < 3", HAVERSINE):
-        assert not hints(run_of(tmp_path, text).query, measured(text))
+        assert not find_hints(run_of(tmp_path, text).query, measured(text))
 
 
 @pytest.mark.parametrize(
@@ -185,4 +185,4 @@ def test_no_hint_for_what_an_index_looks_up(tmp_path: Path) -> None:
     ],
 )
 def test_what_follows_from_a_distance(text: str, narrower: str | None) -> None:
-    assert narrower_than(text) == narrower
+    assert narrower_condition(text) == narrower

@@ -25,8 +25,8 @@ from watersmeet.formatting import format_time
 from watersmeet.limits import limited
 from watersmeet.observe import near_misses as missed
 from watersmeet.observe.explain import explain
-from watersmeet.observe.funnel import lines
-from watersmeet.observe.near_misses import nearly
+from watersmeet.observe.funnel import format_funnel
+from watersmeet.observe.near_misses import describe_near_misses
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
@@ -88,11 +88,11 @@ class Said:
 
     def compared(self, a: Row, b: Row) -> dict[str, str]:
         """What it compares of two rows, as near-misses show it."""
-        values, found = {"a": a.get(self.a), "b": b.get(self.b)}, {}
+        values, terms = {"a": a.get(self.a), "b": b.get(self.b)}, {}
         for (text, streams), compute in self.compares.items():
-            given = [values[stream] for stream in streams]
-            found[text] = str(None if None in given else compute(*given))
-        return found
+            arguments = [values[stream] for stream in streams]
+            terms[text] = str(None if None in arguments else compute(*arguments))
+        return terms
 
 
 TOGETHER = {
@@ -133,15 +133,15 @@ def rows(seed: int, count: int, names: str = "ab", nulls: float = 0.1) -> list[t
     dice = Random(seed)
 
     def row(at: int) -> Row:
-        made = {"x": float(dice.randrange(10)), "n": dice.randrange(7), "k": dice.choice("pq")}
+        values = {"x": float(dice.randrange(10)), "n": dice.randrange(7), "k": dice.choice("pq")}
         # k is never NULL: what has no value in an equality is not even stored
-        some = {name: None if name != "k" and dice.random() < nulls else value for name, value in made.items()}
-        return {"id": at, "ts": dice.randrange(40), **some}
+        with_nulls = {name: None if name != "k" and dice.random() < nulls else value for name, value in values.items()}
+        return {"id": at, "ts": dice.randrange(40), **with_nulls}
 
     return [(at % len(names), row(at)) for at in range(count)]
 
 
-def shown(row: Row, columns: str) -> dict[str, str]:
+def show_row(row: Row, columns: str) -> dict[str, str]:
     """A row as near-misses show it."""
     return {**{name: str(row[name]) for name in columns}, "ts": format_time(row["ts"])}
 
@@ -150,24 +150,24 @@ def frozen(misses: Any) -> set[str]:
     return {repr(miss) for miss in misses}
 
 
-def of_all(wanted: dict[tuple[str, str], set[str]], stream: str, texts: tuple[str, ...]) -> set[str]:
-    return {miss for text in texts for miss in wanted[stream, text]}
+def of_all(expected: dict[tuple[str, str], set[str]], stream: str, texts: tuple[str, ...]) -> set[str]:
+    return {miss for text in texts for miss in expected[stream, text]}
 
 
 def by_brute_force(arrivals: list[tuple[int, Row]], conjuncts: dict[str, Said]) -> dict[tuple[str, str], set[str]]:
     """The near-misses of each conjunct, by the stream that was probed and the conjunct."""
     a, b = ([row for at, row in arrivals if at == stream] for stream in range(2))
-    found: dict[tuple[str, str], set[str]] = {(stream, text): set() for stream in "ab" for text in conjuncts}
-    for one, two in product(a, b):
-        if abs(one["ts"] - two["ts"]) >= 10:
+    misses: dict[tuple[str, str], set[str]] = {(stream, text): set() for stream in "ab" for text in conjuncts}
+    for first, second in product(a, b):
+        if abs(first["ts"] - second["ts"]) >= 10:
             continue
-        refused = [text for text, said in conjuncts.items() if not said.holds(one, two)]
-        if len(refused) == 1:
-            said = conjuncts[refused[0]]
-            probed = "b" if two["ts"] < one["ts"] else "a"  # what came last looks for the other
-            rows = {"a": shown(one, said.a), "b": shown(two, said.b)}
-            found[probed, refused[0]].add(repr(said.compared(one, two) | rows))
-    return found
+        failing = [text for text, conjunct in conjuncts.items() if not conjunct.holds(first, second)]
+        if len(failing) == 1:
+            conjunct = conjuncts[failing[0]]
+            probed = "b" if second["ts"] < first["ts"] else "a"  # what came last looks for the other
+            rows = {"a": show_row(first, conjunct.a), "b": show_row(second, conjunct.b)}
+            misses[probed, failing[0]].add(repr(conjunct.compared(first, second) | rows))
+    return misses
 
 
 def reported(run: Run, texts: Any) -> dict[tuple[str, tuple[str, ...]], list[Any]]:
@@ -188,60 +188,71 @@ def test_where_pairs_are_few_all_are_found(
     run, arrivals = run_of(tmp_path, " AND ".join(conjuncts)), rows(1, 160)
     with limited(**ALL, **forced):
         run.step(PSP(2), arrivals, exchange)
-    wanted, found = by_brute_force(arrivals, conjuncts), reported(run, conjuncts)
-    assert sum(map(len, wanted.values())) > 100 and all(wanted.values())
-    for (stream, texts), misses in found.items():
-        assert frozen(misses) == of_all(wanted, stream, texts)
-    assert {(stream, text) for stream, texts in found for text in texts} == set(wanted)
+    expected, reported_misses = by_brute_force(arrivals, conjuncts), reported(run, conjuncts)
+    assert sum(map(len, expected.values())) > 100 and all(expected.values())
+    for (stream, texts), misses in reported_misses.items():
+        assert frozen(misses) == of_all(expected, stream, texts)
+    assert {(stream, text) for stream, texts in reported_misses for text in texts} == set(expected)
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_are_shown_than_asked_for(tmp_path: Path, most: int) -> None:
     run, arrivals = run_of(tmp_path, " AND ".join(BOUNDED), near_misses=most), rows(2, 400)
     run.step(PSP(3), arrivals)
-    wanted, found = by_brute_force(arrivals, BOUNDED), reported(run, BOUNDED)
-    for (stream, texts), misses in found.items():
+    expected, reported_misses = by_brute_force(arrivals, BOUNDED), reported(run, BOUNDED)
+    for (stream, texts), misses in reported_misses.items():
         assert 0 < len(misses) <= most * len(texts)
-        assert frozen(misses) <= of_all(wanted, stream, texts)
+        assert frozen(misses) <= of_all(expected, stream, texts)
 
 
 def without(progress: Any) -> Any:
     """What a batch counted, but for near-misses and times."""
     tests = [[(t["name"], t["in"], t["out"]) for t in hop["tests"] if t["in"]] for hop in progress["funnel"]]
-    asked = {name: (cost["pairs"], cost["matches"]) for name, cost in progress["predicates"].items()}
-    return tests, asked, progress["hops"], progress["outputRows"], progress["hints"]
+    costs = {name: (cost["pairs"], cost["matches"]) for name, cost in progress["predicates"].items()}
+    return tests, costs, progress["hops"], progress["outputRows"], progress["hints"]
 
 
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN], ids=["scans", "pairs"])
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_nothing_else_changes(tmp_path: Path, forced: dict[str, Any], exchange: str) -> None:
-    where, seen = "alike(a.x, b.x) AND abs(b.x - c.x) < 4 AND alike(a.x, c.x) AND 60 / (c.n + 1) > 9", []
+    where, outcomes = "alike(a.x, b.x) AND abs(b.x - c.x) < 4 AND alike(a.x, c.x) AND 60 / (c.n + 1) > 9", []
     for most in (0, 1000):
         run = run_of(tmp_path / str(most), where, "abc", most)
         with limited(**forced):
             for batch in range(2):
                 run.step(PSP(2), rows(3 + batch, 60, "abc", 0.0), exchange)
-        seen.append((run.results, [without(progress) for progress in run.progress]))
+        outcomes.append((run.results, [without(progress) for progress in run.progress]))
         tests = [test for progress in run.progress for hop in progress["funnel"] for test in hop["tests"]]
         assert {"missed" in test for test in tests} == ({False} if not most else {False, True})
         assert all(("missed" in test) == (most > 0 and test["kind"] != "window") for test in tests)
         assert any(test.get("missed") for test in tests) == bool(most)
-    assert seen[0] == seen[1]
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(("strategy", "exchange"), [(Central(), "local"), (PSP(2), "shuffle")], ids=["one", "two"])
 def test_three_streams_show_when_each_tuple_happened(tmp_path: Path, strategy: Strategy, exchange: str) -> None:
     run = run_of(tmp_path, "a.x < b.x AND b.x < c.x", "abc")
-    made = [(0, {"ts": 1, "x": 1.0}), (1, {"ts": 2, "x": 5.0}), (1, {"ts": 3, "x": 0.5}), (2, {"ts": 4, "x": 4.0})]
-    arrivals = [(at, {"id": number, "n": 0, "k": "p", **row}) for number, (at, row) in enumerate(made)]
+    rows_given = [
+        (0, {"ts": 1, "x": 1.0}),
+        (1, {"ts": 2, "x": 5.0}),
+        (1, {"ts": 3, "x": 0.5}),
+        (2, {"ts": 4, "x": 4.0}),
+    ]
+    arrivals = [(at, {"id": number, "n": 0, "k": "p", **row}) for number, (at, row) in enumerate(rows_given)]
     run.step(strategy, arrivals, exchange)
     hops = {(*hop["from"], hop["stream"]): hop["tests"][1:] for hop in run.progress[0]["funnel"]}
     (test,) = hops["b", "a"]
-    assert test["missed"] == [{"a": shown(made[0][1], "x"), "b": shown(made[2][1], "x")}]
+    assert test["missed"] == [{"a": show_row(rows_given[0][1], "x"), "b": show_row(rows_given[2][1], "x")}]
     (test,) = hops["c", "b"]
-    assert test["missed"] == [{"b": shown(made[1][1], "x"), "c": shown(made[3][1], "x")}]
+    assert test["missed"] == [{"b": show_row(rows_given[1][1], "x"), "c": show_row(rows_given[3][1], "x")}]
     (test,) = hops["b", "c", "a"]
-    assert test["missed"] == [{"a": shown(made[0][1], "x"), "b": shown(made[2][1], "x"), "c": shown(made[3][1], "")}]
+    assert test["missed"] == [
+        {
+            "a": show_row(rows_given[0][1], "x"),
+            "b": show_row(rows_given[2][1], "x"),
+            "c": show_row(rows_given[3][1], ""),
+        }
+    ]
 
 
 def test_where_an_index_proposes_nothing_the_test_is_there_all_the_same(tmp_path: Path) -> None:
@@ -251,11 +262,11 @@ def test_where_an_index_proposes_nothing_the_test_is_there_all_the_same(tmp_path
     assert hop["into"] == 0
     test = hop["tests"][1]
     assert (test["name"], test["kind"], test["in"], test["out"]) == ("a.k = b.k", "sql", 0, 0)
-    assert test["missed"] == [{"a": shown({"ts": 0, "k": "p"}, "k"), "b": shown({"ts": 1, "k": "q"}, "k")}]
-    assert lines(hop)[-1].strip() == "nearly: a.k = p, b.k = q"
-    assert lines(hop)[-1].index("nearly") == lines(hop)[-2].index("a.k = b.k")
-    said = explain(run.query, Central(), Given(), run.state).splitlines()
-    assert said[-1].endswith("nearly: a.k = p, b.k = q") and said[-4].endswith("0 pairs proposed, 0 in time")
+    assert test["missed"] == [{"a": show_row({"ts": 0, "k": "p"}, "k"), "b": show_row({"ts": 1, "k": "q"}, "k")}]
+    assert format_funnel(hop)[-1].strip() == "nearly: a.k = p, b.k = q"
+    assert format_funnel(hop)[-1].index("nearly") == format_funnel(hop)[-2].index("a.k = b.k")
+    lines = explain(run.query, Central(), Given(), run.state).splitlines()
+    assert lines[-1].endswith("nearly: a.k = p, b.k = q") and lines[-4].endswith("0 pairs proposed, 0 in time")
 
 
 # -- limits
@@ -267,8 +278,8 @@ def test_how_many_pairs_are_looked_at(tmp_path: Path, pairs: int, least: int, mo
     with limited(missed_pairs=pairs, block_rows=9):
         run.step(Central(), rows(4, 120, nulls=0.0))
     for hop in run.progress[0]["funnel"]:
-        found = [miss for test in hop["tests"] for miss in test.get("missed", ())]
-        assert hop["inTime"] > 96 and least <= len(found) <= most
+        misses = [miss for test in hop["tests"] for miss in test.get("missed", ())]
+        assert hop["inTime"] > 96 and least <= len(misses) <= most
 
 
 @pytest.mark.parametrize("asked", [0, 2, 1 << 20])
@@ -280,14 +291,14 @@ def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked:
         with limited(missed_asked=asked, missed_pairs=1 << 20, block_rows=9):
             run.step(Central(), arrivals)
         counts.append(ASKED.total())
-    missed = [test["missed"] for hop in run.progress[0]["funnel"] for test in hop["tests"][1:]]
+    misses = [test["missed"] for hop in run.progress[0]["funnel"] for test in hop["tests"][1:]]
     more = counts[1] - counts[0]
     if asked == 1 << 20:  # all but what is refused twice: whatever SQL lets through, and what it refuses
         in_time = sum(hop["inTime"] for hop in run.progress[0]["funnel"])
-        assert more == in_time and all(missed)
+        assert more == in_time and all(misses)
     else:
         assert more <= 2 * 2 * asked  # at both hops, of those that SQL refuses and of those that it lets through
-        assert (more > 0) == (asked > 0) == any(missed)
+        assert (more > 0) == (asked > 0) == any(misses)
 
 
 # -- what may go wrong
@@ -305,10 +316,10 @@ def test_a_pair_for_which_a_conjunct_raises_is_none(tmp_path: Path) -> None:
         ),
         "picky(a.n, b.n)": Said("n", "n", lambda a, b: a == b or a > 2),
     }
-    wanted = by_brute_force(arrivals, conjuncts)
+    expected = by_brute_force(arrivals, conjuncts)
     for (stream, texts), misses in reported(run, conjuncts).items():
-        assert frozen(misses) == of_all(wanted, stream, texts)
-    assert wanted["a", "1 / (a.n - b.n) > 0"] and wanted["a", "picky(a.n, b.n)"]
+        assert frozen(misses) == of_all(expected, stream, texts)
+    assert expected["a", "1 / (a.n - b.n) > 0"] and expected["a", "picky(a.n, b.n)"]
     assert sum(run.results.values()) > 0
 
 
@@ -319,18 +330,18 @@ def test_a_pair_that_is_too_close_to_call_is_none(tmp_path: Path) -> None:
     run.step(Central(), [(0, row), (1, close), (1, clear)])
     tests = [test for hop in run.progress[0]["funnel"] for test in hop["tests"][1:]]
     assert [(test["name"], test["missed"]) for test in tests if test["missed"]] == [
-        ("a.n = b.n", [{"a": shown(row, "n"), "b": shown(clear, "n")}])
+        ("a.n = b.n", [{"a": show_row(row, "n"), "b": show_row(clear, "n")}])
     ]
 
 
 def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Counter[str]()
 
-    def lost(self: Any, *given: Any) -> Any:
+    def fail(self: Any, *arguments: Any) -> Any:
         calls["asked"] += 1
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(NearMissSearch, "_pairs", lost)
+    monkeypatch.setattr(NearMissSearch, "_pairs", fail)
     run, arrivals = run_of(tmp_path, "a.x < b.x"), rows(7, 60)
     run.step(Central(), arrivals)
     pairs = [(a, b) for (at, a), (of, b) in product(arrivals, arrivals) if (at, of) == (0, 1)]
@@ -344,7 +355,7 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("samples", "wanted"),
+    ("samples", "expected"),
     [
         (None, [{"a": {"x": "1.0", "k": "p", "ts": format_time(0)}, "b": {"k": "q" * 60, "ts": format_time(1)}}]),
         ({"x", "ts"}, [{"a": {"x": "1.0", "ts": format_time(0)}, "b": {"ts": format_time(1)}}]),
@@ -352,12 +363,12 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
         ({"id"}, []),
     ],
 )
-def test_no_more_is_shown_than_samples_may_show(tmp_path: Path, samples: Any, wanted: Any) -> None:
+def test_no_more_is_shown_than_samples_may_show(tmp_path: Path, samples: Any, expected: Any) -> None:
     run = run_of(tmp_path, "a.k = b.k OR a.x > 5", samples=None if samples is None else frozenset(samples))
     row = {"id": 0, "ts": 0, "x": 1.0, "n": 0, "k": "p"}
     run.step(Central(), [(0, row), (1, {**row, "id": 1, "ts": 1, "k": "q" * 99})])
     tests = [test for hop in run.progress[0]["funnel"] for test in hop["tests"][1:]]
-    assert [miss for test in tests for miss in test["missed"]] == wanted
+    assert [miss for test in tests for miss in test["missed"]] == expected
 
 
 def test_without_samples_there_are_no_near_misses(tmp_path: Path) -> None:
@@ -375,9 +386,14 @@ def test_the_example_in_a_docstring() -> None:
 def test_lines_tell_a_terminal_nothing() -> None:
     miss = {"a": {"lower(a.k)": "p\x1b[31m\n"}, "b": {"k": "q", "ts": "T"}}
     test = {"name": "lower(a.k) = b.k", "missed": [miss] * 3}
-    assert nearly(test) == ["nearly: lower(a.k) = p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}, b.k = q"] * 2
-    assert nearly({"name": "x", "missed": [{"a": {"ts": "T"}}]}) == ["nearly: a.ts = T"]  # nothing that it read
-    assert nearly({"name": "x"}) == []
+    assert (
+        describe_near_misses(test)
+        == ["nearly: lower(a.k) = p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}, b.k = q"] * 2
+    )
+    assert describe_near_misses({"name": "x", "missed": [{"a": {"ts": "T"}}]}) == [
+        "nearly: a.ts = T"
+    ]  # nothing that it read
+    assert describe_near_misses({"name": "x"}) == []
 
 
 def test_a_join_within_has_near_misses_of_its_own(tmp_path: Path) -> None:
@@ -389,10 +405,10 @@ def test_a_join_within_has_near_misses_of_its_own(tmp_path: Path) -> None:
     conjuncts = parse_where("ab.x > c.x", [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
     run = Run(Query((pairs, other), conjuncts, ""), Store(str(tmp_path)), inner={"j_0": inner}, near_misses=5)
     run.step(Central(), [(1, row) for at, row in rows(9, 20) if at], within={"j_0": rows(10, 40)})
-    shown = run.progress[0]
-    for part, streams in ((shown, {"ab", "c"}), (shown["inner"]["ab"], {"a", "b"})):
-        found = [miss for hop in part["funnel"] for test in hop["tests"][1:] for miss in test["missed"]]
-        assert found and all(set(miss) == streams for miss in found)
+    show_row = run.progress[0]
+    for part, streams in ((show_row, {"ab", "c"}), (show_row["inner"]["ab"], {"a", "b"})):
+        reported_misses = [miss for hop in part["funnel"] for test in hop["tests"][1:] for miss in test["missed"]]
+        assert reported_misses and all(set(miss) == streams for miss in reported_misses)
 
 
 # -- any join of two streams
@@ -433,31 +449,31 @@ def test_near_misses_are_those_of_the_oracle(case: dict[str, Any]) -> None:
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], PREDICATES, Dialect())
     with TemporaryDirectory() as folder:
         run = Run(Query(streams, conjuncts, text, (), PREDICATES), Store(folder), near_misses=1 << 20)
-        for batch, given in enumerate(case["batches"]):
+        for batch, arguments in enumerate(case["batches"]):
             made = []
-            for name, ts, x in given:
+            for name, ts, x in arguments:
                 number += 1  # x tells rows apart
                 row = {"id": number, "ts": ts, "x": x + 1 + number / 1024, "n": 0, "k": ""}
                 made.append(("ab".index(name), row))
                 arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
             with limited(**(case["limits"][batch] | ALL)):
                 run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch])
-    found = Counter[Any]()
+    reported_misses = Counter[Any]()
     for test in (test for progress in run.progress for hop in progress["funnel"] for test in hop["tests"][1:]):
         for miss in test["missed"]:
             a, b = (miss[name]["x"] for name in "ab")
             (part,) = denials(case["where"], float(a), float(b))
             assert part in test["name"]
-            found[a, b, part] += 1
+            reported_misses[a, b, part] += 1
     values = {arrival.row["id"]: str(arrival.row["x"]) for arrival in arrivals}
-    wanted = Counter[Any]()
+    expected = Counter[Any]()
     for part in case["where"]:
         refused = oracle.join(case["streams"], arrivals, refused_by(part, case["where"]))
-        wanted.update((values[one], values[two], part) for (one, two), _ in refused.results)
+        expected.update((values[one], values[two], part) for (one, two), _ in refused.results)
     # Where placements hash, rows whose values differ seldom meet: an equality misses few of those that it refuses.
     hashed = any(isinstance(strategy, Hash | Auto | Scatter) for strategy in case["strategies"])
-    assert found <= wanted
-    assert {part for _, _, part in wanted - found} <= ({"a.x = b.x"} if hashed else set())
+    assert reported_misses <= expected
+    assert {part for _, _, part in expected - reported_misses} <= ({"a.x = b.x"} if hashed else set())
 
 
 def refused_by(part: str, where: list[str]) -> Callable[[Any], bool]:
@@ -472,9 +488,9 @@ def test_a_placement_by_hash_brings_fewer_pairs_together(tmp_path: Path) -> None
     run, arrivals = run_of(tmp_path, " AND ".join(BOUNDED)), rows(11, 160)
     with limited(**ALL):
         run.step(Hash(2), arrivals, "shuffle")
-    wanted, found = by_brute_force(arrivals, BOUNDED), reported(run, BOUNDED)
-    for (stream, texts), misses in found.items():
-        every = of_all(wanted, stream, texts)
+    expected, reported_misses = by_brute_force(arrivals, BOUNDED), reported(run, BOUNDED)
+    for (stream, texts), misses in reported_misses.items():
+        every = of_all(expected, stream, texts)
         assert frozen(misses) <= every
         assert frozen(misses) == every or "a.k = b.k" in texts
 
@@ -484,6 +500,6 @@ def test_a_value_that_reads_what_may_not_be_shown_is_not_shown(tmp_path: Path) -
     run = run_of(tmp_path, where, samples=frozenset({"x"}))
     with limited(**ALL):
         run.step(PSP(1), rows(12, 80))
-    found = {text: misses for (_, (text,)), misses in reported(run, where.split(" AND ")).items()}
-    assert {key for miss in found["abs(a.x - b.x) < 3"] for key in miss} == {"abs(a.x - b.x)", "a", "b"}
-    assert not found["a.n + b.n > 4"]
+    reported_misses = {text: misses for (_, (text,)), misses in reported(run, where.split(" AND ")).items()}
+    assert {key for miss in reported_misses["abs(a.x - b.x) < 3"] for key in miss} == {"abs(a.x - b.x)", "a", "b"}
+    assert not reported_misses["a.n + b.n > 4"]

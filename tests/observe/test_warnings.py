@@ -38,7 +38,7 @@ def kinds(join: Query, before: Manifest, after: Manifest, marks: list[int | None
 
 
 @pytest.mark.parametrize(
-    ("windows", "before", "moved", "warned"),
+    ("windows", "before", "distance", "warned"),
     [
         ((TEN, TEN), 0, 10 * SECOND, False),
         ((TEN, TEN), 0, 10 * SECOND + 1, True),
@@ -48,26 +48,26 @@ def kinds(join: Query, before: Manifest, after: Manifest, marks: list[int | None
         ((Window(), Count(3)), 0, HOUR, False),
     ],
 )
-def test_a_watermark_that_jumps(windows: tuple[Window, ...], before: int | None, moved: int, warned: bool) -> None:
-    found = kinds(query(*windows), state(before, 0, 0), state(moved, moved, moved))
-    assert found == (["jump"] if warned else [])
+def test_a_watermark_that_jumps(windows: tuple[Window, ...], before: int | None, distance: int, warned: bool) -> None:
+    warned_kinds = kinds(query(*windows), state(before, 0, 0), state(distance, distance, distance))
+    assert warned_kinds == (["jump"] if warned else [])
 
 
 def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
     join = query(Sliding(600 * SECOND + 1), Window())
-    (found,) = notices(join, state(0, 0, 0), state(HOUR, HOUR, HOUR), [0, 0], [StreamIntake()] * 2)
-    assert "more than the largest window (10 minutes)" in found.says
+    (notice,) = notices(join, state(0, 0, 0), state(HOUR, HOUR, HOUR), [0, 0], [StreamIntake()] * 2)
+    assert "more than the largest window (10 minutes)" in notice.message
 
 
-@pytest.mark.parametrize(("passed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
-def test_a_watermark_may_move_as_far_as_the_clock_did(passed: int, warned: bool) -> None:
+@pytest.mark.parametrize(("elapsed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
+def test_a_watermark_may_move_as_far_as_the_clock_did(elapsed: int, warned: bool) -> None:
     join, before, after = query(TEN, TEN), state(0, 0, 0), state(60 * SECOND, 60 * SECOND, 60 * SECOND)
-    found = notices(join, before, after, [0, 0], [StreamIntake()] * 2, passed)
-    assert [notice.kind for notice in found] == (["jump"] if warned else [])
+    warnings = notices(join, before, after, [0, 0], [StreamIntake()] * 2, elapsed)
+    assert [notice.kind for notice in warnings] == (["jump"] if warned else [])
 
 
 @pytest.mark.parametrize(
-    ("after", "wanted"),
+    ("after", "expected"),
     [
         (state(0, 15 * SECOND, 0), []),
         (state(0, 15 * SECOND + 1, 0), ["behind b"]),
@@ -78,8 +78,8 @@ def test_a_watermark_may_move_as_far_as_the_clock_did(passed: int, warned: bool)
         (state(None, None, None), []),
     ],
 )
-def test_a_stream_that_lies_behind(after: Manifest, wanted: list[str]) -> None:
-    assert kinds(query(TEN, TEN), state(0, 0, 0), after) == wanted
+def test_a_stream_that_lies_behind(after: Manifest, expected: list[str]) -> None:
+    assert kinds(query(TEN, TEN), state(0, 0, 0), after) == expected
     assert kinds(query(Window(), Count(2)), state(0, 0, 0), after) == []
 
 
@@ -92,9 +92,9 @@ def test_a_join_as_a_stream_has_come_as_far_as_its_watermark() -> None:
 
 
 def test_rows_too_far_ahead_are_told_with_the_furthest() -> None:
-    taken = [StreamIntake(too_far=1, furthest=253_402_300_799 * SECOND), StreamIntake(too_far=1200, furthest=2**62)]
+    intakes = [StreamIntake(too_far=1, furthest=253_402_300_799 * SECOND), StreamIntake(too_far=1200, furthest=2**62)]
     join, same = query(Window(), Count(1), ahead=24 * HOUR), state(0, 0, 0)
-    assert [notice.says for notice in notices(join, same, same, [0, 0], taken)] == [
+    assert [notice.message for notice in notices(join, same, same, [0, 0], intakes)] == [
         "Stream 'a': 1 row was rejected: its event time, 9999-12-31 23:59:59+00:00, lies more than 1 day ahead of the "
         "clock and of all streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
         "Stream 'b': 1,200 rows were rejected: their event times, up to 4611686018427387904 µs, lie more than 1 day "
@@ -105,12 +105,12 @@ def test_rows_too_far_ahead_are_told_with_the_furthest() -> None:
 
 def test_what_goes_on_is_told_once_and_rows_too_far_ahead_once_in_a_run() -> None:
     jump, other, far = Notice("jump", "by 2 hours"), Notice("jump", "by 3 hours"), Notice("ahead a", "1 row")
-    new, told = news([jump, far], frozenset())
+    new, known_kinds = news([jump, far], frozenset())
     assert new == [jump, far]
-    new, told = news([other, far], told)
+    new, known_kinds = news([other, far], known_kinds)
     assert new == []
-    new, told = news([], told)
-    new, told = news([other, far], told)
+    new, known_kinds = news([], known_kinds)
+    new, known_kinds = news([other, far], known_kinds)
     assert new == [other]
 
 

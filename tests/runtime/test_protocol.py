@@ -13,7 +13,7 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
 from watersmeet.errors import StateError
 from watersmeet.observe import timing
-from watersmeet.observe.timing import freshness, latency, timed
+from watersmeet.observe.timing import describe_freshness, measure_latency, time_steps
 from watersmeet.placement import PSP, Central
 from watersmeet.query.query import NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Sliding
@@ -358,10 +358,10 @@ def test_a_warning_that_goes_on_is_told_once() -> None:
 
 
 def test_times_are_those_between_the_steps() -> None:
-    told = timed(0.0, 0.0011, 0.5, 0.75)
+    told = time_steps(0.0, 0.0011, 0.5, 0.75)
     assert told["timestamp"] == "1970-01-01T00:00:00.000Z"
     assert told["durationMs"] == {"plan": 1.1, "job": 498.9, "commit": 250.0, "total": 750.0}
-    assert latency([], now=5.0) == {}
-    assert freshness({}) == freshness({**told, "batchId": 0, "latencyMs": {}}) == []
+    assert measure_latency([], now=5.0) == {}
+    assert describe_freshness({}) == describe_freshness({**told, "batchId": 0, "latencyMs": {}}) == []
     assert doctest.testmod(timing).failed == 0
-    assert latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}
+    assert measure_latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}

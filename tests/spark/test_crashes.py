@@ -17,8 +17,8 @@ from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
 from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write
 from tests.spark.test_metadata_joins import promising, punctuated
-from watersmeet.observe.dashboard.build import view
-from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.dashboard.build import build_view
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.state.store.places import store_of
 
@@ -147,8 +147,8 @@ def _killed_until_done(folder: Path, seed: int, kills: int, formats: Sequence[st
 
 def _verdict(checkpoint: Path) -> str:
     """Return what somebody is told who looks at a checkpoint for the first time."""
-    read = Reader(store_of(str(checkpoint))).read(time.monotonic(), time.time())
-    return view(read, int(time.time() * 1e6)).verdict.title
+    read = CheckpointReader(store_of(str(checkpoint))).read(time.monotonic(), time.time())
+    return build_view(read, int(time.time() * 1e6)).verdict.title
 
 
 def test_a_kill_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:

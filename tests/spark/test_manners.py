@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import watersmeet as wm
-from watersmeet.observe.dashboard.build import view
-from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.dashboard.build import build_view
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.spark.api.running import JoinQuery
 from watersmeet.spark.run import checks, observed
 from watersmeet.spark.run.naming import DESCRIPTION, named
@@ -51,7 +51,7 @@ def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
     assert repr(query).startswith("JoinQuery('manners', stopped; batch 1: 6 rows in, ")
     assert "Stopped" in query._repr_html_() and "<svg" in query.progress._repr_html_()
     assert [name.rpartition("<br/>")[2] for name in names] == ["batch 0: sink", "batch 1: sink"]
-    shown = view(Reader(store_of(str(tmp_path / "state"))).read(0.0), 0)
+    shown = build_view(CheckpointReader(store_of(str(tmp_path / "state"))).read(0.0), 0)
     assert (shown.title, shown.verdict.title) == ("manners", "Stopped") and shown.joins[0].where == "a.id < b.id"
 
 

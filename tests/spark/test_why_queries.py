@@ -78,17 +78,17 @@ def test_a_pair_that_did_not(query: JoinQuery, a: int, b: int, name: str, says: 
     found = query.why({"a": {"id": a}}, b={"id": b})
     assert found.joined is False
     refused = found.combinations[0].refused_by
-    assert refused is not None and (refused.name, refused.says) == (name, says)
+    assert refused is not None and (refused.name, refused.message) == (name, says)
     assert f"They have not joined: {says}." in str(found)
 
 
 def test_what_is_late_rejected_purged_or_left_out(query: JoinQuery) -> None:
     fates = {at: query.why(a={"id": at}).tuples[0] for at in (1, 2, 5, 6, 9)}
     assert fates[6].fate == "late" and fates[6].batches == (2, 2)
-    assert fates[9].fate == "rejected" and "no event time" in fates[9].says  # by a sample: there is no rejectedPath
-    assert fates[1].fate == "joined" and fates[1].says == "is in 1 result, and no longer stored."
-    assert fates[2].fate == "unknown" and "have been purged" in fates[2].says
-    assert fates[5].fate == "unknown" and "`a.x < 50`" in fates[5].says
+    assert fates[9].fate == "rejected" and "no event time" in fates[9].message  # by a sample: there is no rejectedPath
+    assert fates[1].fate == "joined" and fates[1].message == "is in 1 result, and no longer stored."
+    assert fates[2].fate == "unknown" and "have been purged" in fates[2].message
+    assert fates[5].fate == "unknown" and "`a.x < 50`" in fates[5].message
     late = query.why(a={"id": 6}, b={"id": 13})
     assert late.joined is False and "a is late" in str(late)
 
@@ -139,7 +139,7 @@ def test_a_table(spark: SparkSession, inputs: Path) -> None:
     assert joined.joined and "zones (zone = 'k') is a row of the table, and is stored." in str(joined)
     assert found.why(a={"id": 3}, zones={"zone": "z"}).joined is False
     assert str(found.why(zones={"number": 3})) == "zones (number = 3) is not a row of the table."
-    assert found.why(a={"id": 1}).tuples[0].says == "is in 1 result, and no longer stored."
+    assert found.why(a={"id": 1}).tuples[0].message == "is in 1 result, and no longer stored."
     with pytest.raises(wm.DefinitionError, match="it has zone and number"):
         found.why(zones={"_ws_time": 3})
 
@@ -165,7 +165,7 @@ def test_a_predicate_that_is_not_at_hand_on_the_command_line(
     query: JoinQuery, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["why", str(inputs / "ck"), "--read-outputs", "--a", "id=3"]) == 0
-    assert "From state alone it can't be told: `alike(a.x, b.x)` can't be answered here." in capsys.readouterr().out
+    assert "State alone does not show it: `alike(a.x, b.x)` can't be answered here." in capsys.readouterr().out
 
 
 # -- optional streams
@@ -284,11 +284,11 @@ def test_an_optional_table_and_two_required_streams(spark: SparkSession, static:
     streams = [wm.stream(name, static[name], time="ts", window="10 seconds") for name in "ab"]
     join = wm.join(*streams, wm.table("zones", zones), where=f"{NEAR} AND a.k = zones.zone", how={"zones": "semi"})
     found = join.why(a={"id": 3}, b={"id": 13})
-    assert found.joined and found.combinations[0].says == (
+    assert found.joined and found.combinations[0].messages == (
         "They give a result at 2023-11-14 22:13:55: they have 2 partners in zones, the first with zone = 'k'.",
     )
     some = join.why(a={"id": 3}, zones={"number": 3})
-    assert some.joined and some.combinations[0].says == (
+    assert some.joined and some.combinations[0].messages == (
         "They match 2 combinations of a and b that are there now: they give 2 results.",
     )
     assert join.why(a={"id": 3}, zones={"number": 2}).joined is False
@@ -300,4 +300,4 @@ def test_a_file_that_can_not_be_read_is_passed_over(query: JoinQuery, inputs: Pa
     spoiled.write_bytes(b"no Parquet")
     joined = query.why(a={"id": 3}, b={"id": 13}).joined
     spoiled.unlink()
-    assert joined and "can't be read and is passed over" in caplog.text
+    assert joined and "can't be read and is skipped" in caplog.text

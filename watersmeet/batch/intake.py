@@ -20,7 +20,7 @@ from watersmeet.batch.side_outputs import SAMPLES, original, shown, write
 from watersmeet.limits import limits
 from watersmeet.metadata.collector import Heard, Hearing
 from watersmeet.metadata.plan import Number
-from watersmeet.observe.delays import delays
+from watersmeet.observe.delays import lost_by_delay
 from watersmeet.predicate.buckets import bucket
 from watersmeet.query.windows import clip_to_horizon
 from watersmeet.spilling.units import Closed
@@ -141,7 +141,7 @@ class Judge:
         """Note which delays would have kept late rows, by their times."""
         latest = self._plan.times.latest[stream] if self._plan.times.latest else None
         if len(late) and latest is not None:
-            self.report.streams[stream].delays.update(delays(latest, late))
+            self.report.streams[stream].delays.update(lost_by_delay(latest, late))
 
     def _heard(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Take note of punctuations; return the other rows.

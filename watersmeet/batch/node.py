@@ -284,7 +284,7 @@ class Node:
     def report(self, node: int) -> TaskReport:
         """Return the work done so far, as that of a node."""
         work, plan = self.work, self._plan
-        missed = near_misses.shown(self.query, self.table, self._hops.near_misses.hops, plan.observing.samples)
+        missed = near_misses.render_samples(self.query, self.table, self._hops.near_misses.hops, plan.observing.samples)
         return TaskReport(
             node,
             WorkReport(dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, missed),

@@ -34,7 +34,7 @@ from watersmeet.metadata.expiry import ByWindow, Moment, Refreshed, Retention, l
 from watersmeet.metadata.mark_eras import Recall
 from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.metadata.superseded import superseding
-from watersmeet.observe.progress import changes, progress
+from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -243,13 +243,13 @@ class Operator:
         """Step 4: record what the batch did, and what that teaches the next."""
         before, plan, tasks, learned = done.before, done.plan, done.tasks, done.before.learned
         used, state = usage(plan, after.chunks.values(), tasks), self.view(after)
-        shown = progress(before, after, plan, done.intakes, done.taken, tasks, purged, used)
+        shown = batch_progress(before, after, plan, done.intakes, done.taken, tasks, purged, used)
         shown["placement"] = plan.layout.facts(state)
-        shown["changes"] = changes(before.progress, shown)
+        shown["changes"] = changed_decisions(before.progress, shown)
         marks = stream_marks(self.query, after.streams, inner_marks(self.query, done.inner))
         passed = 0 if learned.clock is None else done.now - learned.clock
         warnings = notices(self.query, before, after, marks, done.taken, passed)
-        shown["warnings"] = [notice.says for notice in warnings]
+        shown["warnings"] = [notice.message for notice in warnings]
         orders = self.ordering.learn(learned.ordering.read_by(self.ordering), hop_work(tasks))
         learned = replace(
             learned if plan.is_round else measured(learned, plan, tasks, used, self.host, done.took),

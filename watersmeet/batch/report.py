@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from watersmeet.batch.intake import IntakeReport
 from watersmeet.metadata.plan import MetadataReport
-from watersmeet.observe.near_misses import Misses, together
+from watersmeet.observe.near_misses import Misses, merge_misses
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.predicate_calls import CallCost
 from watersmeet.probe.work import HopWork
@@ -41,7 +41,7 @@ class WorkReport:
         for hop, work in earlier.hops.items():
             self.hops.setdefault(hop, HopWork()).add(work)
         for hop, misses in earlier.near_misses.items():
-            self.near_misses[hop] = together([self.near_misses.get(hop, {}), misses])
+            self.near_misses[hop] = merge_misses([self.near_misses.get(hop, {}), misses])
         for node, pairs in earlier.node_pairs.items():
             self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
         for name, cost in earlier.costs.items():

@@ -1,4 +1,4 @@
-"""Which delays would have kept rows that came late, and quantiles of what was counted."""
+"""The delays that would have kept late rows, and quantiles of counts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,25 +15,25 @@ def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | Non
     >>> quantile([(3.0, 90), (1.0, 10)], 0.05), quantile([(3.0, 90), (1.0, 10)], 0.5), quantile([], 0.5)
     (1.0, 3.0, None)
     """
-    ordered, seen = sorted((value, weight) for value, weight in weighted if weight), 0
+    ordered, weight_so_far = sorted((value, weight) for value, weight in weighted if weight), 0
     total = sum(weight for _, weight in ordered)
     for value, weight in ordered:
-        seen += weight
-        if seen >= share * total:
+        weight_so_far += weight
+        if weight_so_far >= share * total:
             return value
     return None
 
 
-def delays(latest: int, times: NDArray[np.int64]) -> Counter[int]:
-    """Return how many rows each delay would have kept that shorter ones would not, to two digits.
+def lost_by_delay(latest: int, times: NDArray[np.int64]) -> Counter[int]:
+    """Return how many rows each delay would have kept that shorter ones would not, rounded up to two digits.
 
-    [!] Not each delay by itself: streams of broken clocks have as many as rows.
+    [!] Rounding bounds their number: with broken clocks, every row would need a delay of its own.
 
     Args:
-        latest: The latest event time that the stream had shown before, in microseconds.
+        latest: The latest event time of the stream before, in microseconds.
         times: The event times of its late rows.
 
-    >>> delays(100_000_000, np.array([65_800_000, 65_200_000, 99_000_000]))
+    >>> lost_by_delay(100_000_000, np.array([65_800_000, 65_200_000, 99_000_000]))
     Counter({35000000: 2, 1000000: 1})
     """
     behind = np.maximum(latest - times.astype(np.float64), 1)  # [!] whole numbers might overflow

@@ -1,4 +1,4 @@
-"""Hints: what would make a join faster, where measured figures say that one conjunct without an access path dominates.
+"""Hints: what would make a join faster, where measurements show that a conjunct without an access path dominates.
 
 A great circle or a distance is never shorter than its difference in latitude or along one axis: a condition on that
 difference loses no result, and can be looked up in an index.
@@ -14,53 +14,53 @@ from sqlglot import exp
 from watersmeet.predicate.model import Conjunct
 from watersmeet.query.query import Query
 
-LEAST_PAIRS = 100_000
-"""Conjuncts that tested fewer pairs in a batch are not worth a hint,"""
-LEAST_MS = 200
-"""nor are those that took less,"""
-MOST_OF = 0.5
-"""or less than this part of the time of all tests,"""
-PASSED = 0.1
-"""or let more than this part of the pairs pass."""
+MIN_PAIRS = 100_000
+"""A conjunct is worth a hint if it tested at least this many pairs in a batch,"""
+MIN_MS = 200
+"""took at least this time,"""
+TIME_SHARE = 0.5
+"""and this share of the time of all tests,"""
+PASSING_SHARE = 0.1
+"""and let at most this share of its pairs pass."""
 RADII = ((6_300, 6_400), (6_300_000, 6_400_000), (3_900, 4_000))
 """Radii of the earth, in kilometres, metres and miles."""
 
 
-def hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what the funnel of a batch suggests, a sentence or two each."""
+def find_hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the hints that the funnel of a batch suggests, a sentence or two each."""
     total = sum(test["ms"] for hop in funnel for test in hop["tests"])
     conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
-    found: dict[str, dict[str, float]] = {}
+    totals: dict[str, dict[str, float]] = {}
     for hop in funnel:
         for test in (test for test in hop["tests"] if test["in"]):
-            seen = found.setdefault(test["name"], {"in": 0, "out": 0, "ms": 0.0, "inTime": 0})
+            work = totals.setdefault(test["name"], {"in": 0, "out": 0, "ms": 0.0, "inTime": 0})
             for key in ("in", "out", "ms"):
-                seen[key] += test[key]
-            seen["inTime"] += hop["inTime"]
-    slow = [text for text, seen in found.items() if text in conjuncts and _dominates(conjuncts[text], seen, total)]
-    return [_hint(query, conjuncts[text]) for text in slow]
+                work[key] += test[key]
+            work["inTime"] += hop["inTime"]
+    work_of = {text: work for text, work in totals.items() if text in conjuncts}
+    return [_hint(query, conjuncts[text]) for text, work in work_of.items() if _dominates(conjuncts[text], work, total)]
 
 
-def _dominates(conjunct: Conjunct, seen: Mapping[str, float], total: float) -> bool:
-    """Tell whether most time goes into a conjunct that no index narrows, and that lets little pass."""
+def _dominates(conjunct: Conjunct, work: Mapping[str, float], total: float) -> bool:
+    """Tell whether most time goes into a conjunct that no index narrows and that lets few pairs pass."""
     return (
         not conjunct.bounds
         and len(conjunct.streams) > 1
-        and seen["in"] >= max(LEAST_PAIRS, seen["inTime"] / 2)
-        and seen["out"] <= PASSED * seen["in"]
-        and seen["ms"] >= max(LEAST_MS, MOST_OF * total)
+        and work["in"] >= max(MIN_PAIRS, work["inTime"] / 2)
+        and work["out"] <= PASSING_SHARE * work["in"]
+        and work["ms"] >= max(MIN_MS, TIME_SHARE * total)
     )
 
 
 def _hint(query: Query, conjunct: Conjunct) -> str:
-    """Return a hint; without figures, since it is given once, and they are in the funnel."""
-    what = f"`{_short(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
-    narrower = narrower_than(conjunct.text)
+    """Return a hint, without figures: it is given only once, and they are in the funnel."""
+    problem = f"`{_short(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
+    narrower = narrower_condition(conjunct.text)
     if narrower is not None:
-        return f"{what} `{narrower}` beside it loses no result and would be looked up in an index."
+        return f"{problem} `{narrower}` beside it loses no result and would be looked up in an index."
     names = " and ".join(query.streams[at].name for at in sorted(conjunct.streams))
     return (
-        f"{what} A second condition on {names} that can be looked up in an index, such as an equality or "
+        f"{problem} A second condition on {names} that can be looked up in an index, such as an equality or "
         "`abs(x - y) < c`, would leave it fewer."
     )
 
@@ -70,12 +70,12 @@ def _short(text: str, limit: int = 80) -> str:
     return plain if len(plain) <= limit else f"{plain[:limit]}…"
 
 
-def narrower_than(text: str) -> str | None:
-    """Return a condition that holds wherever a distance is within a limit, and that an index can look up.
+def narrower_condition(text: str) -> str | None:
+    """Return a condition that follows from a limit on a distance, and that an index can look up.
 
-    >>> narrower_than("sqrt(pow(a.x - b.x, 2) + pow(a.y - b.y, 2)) < 5")
+    >>> narrower_condition("sqrt(pow(a.x - b.x, 2) + pow(a.y - b.y, 2)) < 5")
     'abs(a.x - b.x) <= 5'
-    >>> narrower_than("a.x * b.x < 5") is None
+    >>> narrower_condition("a.x * b.x < 5") is None
     True
     """
     try:
@@ -97,7 +97,7 @@ def _number(node: exp.Expr) -> float | None:
 
 
 def _great_circle(distance: exp.Expr, limit: float) -> str | None:
-    """Return the difference in latitude that a great circle allows: latitudes are what cosines are taken of."""
+    """Return the difference in latitude that a great circle allows: cosines are taken of latitudes."""
     names = {name for node in distance.walk() if (name := _name(node))}
     radius = next((r for node in distance.walk() if (r := _radius(node)) is not None), None)
     if radius is None or not {"sin", "cos"} <= names or not names & {"asin", "acos", "atan2"}:
@@ -108,7 +108,7 @@ def _great_circle(distance: exp.Expr, limit: float) -> str | None:
         return None
     one, two = columns
     angle = limit / radius * (180 / pi if "radians" in names else 1.0)
-    return f"abs({one} - {two}) <= {_up(angle)}"
+    return f"abs({one} - {two}) <= {_round_up(angle)}"
 
 
 def _radius(node: exp.Expr) -> float | None:
@@ -123,19 +123,19 @@ def _radius(node: exp.Expr) -> float | None:
 
 
 def _name(node: exp.Expr) -> str:
-    """Return the name of a function; empty for what is none."""
+    """Return the name of a function; empty for other nodes."""
     if isinstance(node, exp.Anonymous):
         return str(node.name).lower()
     return node.key if isinstance(node, exp.Func) and not isinstance(node, exp.Binary) else ""
 
 
 def _argument(node: exp.Expr) -> exp.Expr | None:
-    found = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.args.get("this")
-    return found.unnest() if isinstance(found, exp.Expr) else None
+    argument = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.args.get("this")
+    return argument.unnest() if isinstance(argument, exp.Expr) else None
 
 
 def _column(node: exp.Expr | None) -> exp.Column | None:
-    """Return the column that an argument is, radians of it or not."""
+    """Return the column of an argument, which may be in radians."""
     if node is not None and _name(node) == "radians":
         node = _argument(node)
     return node if isinstance(node, exp.Column) else None
@@ -143,17 +143,17 @@ def _column(node: exp.Expr | None) -> exp.Column | None:
 
 def _euclidean(distance: exp.Expr, limit: float) -> str | None:
     """Return the difference along one axis that a distance allows: by `sqrt`, by `hypot`, or squared."""
-    name, whole = _name(distance), limit
+    name, bound = _name(distance), limit
     if name == "hypot":
         arguments = distance.expressions or [distance.this, distance.args.get("expression")]
         squares = [_difference(argument) for argument in arguments]
     else:
-        inner = _argument(distance) if name == "sqrt" else distance
-        whole = limit if name == "sqrt" else limit**0.5
-        squares = [_squared(part) for part in _summands(inner)] if inner is not None else []
+        content = _argument(distance) if name == "sqrt" else distance
+        bound = limit if name == "sqrt" else limit**0.5
+        squares = [_squared(part) for part in _summands(content)] if content is not None else []
     if not squares or None in squares:
         return None
-    exact = whole if name in ("sqrt", "hypot") else float(_up(whole))
+    exact = bound if name in ("sqrt", "hypot") else float(_round_up(bound))
     return f"abs({squares[0]}) <= {exact:g}"
 
 
@@ -167,7 +167,7 @@ def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _squared(node: exp.Expr) -> str | None:
-    """Return the difference that a term is the square of."""
+    """Return the difference whose square a term is."""
     if isinstance(node, exp.Mul) and node.this.unnest() == node.expression.unnest():
         return _difference(node.this)
     if isinstance(node, exp.Pow) and _number(node.expression) == 2:
@@ -185,15 +185,15 @@ def _difference(node: exp.Expr | None) -> str | None:
     return None if one.table == two.table else f"{one.sql(dialect='spark')} - {two.sql(dialect='spark')}"
 
 
-def _up(value: float) -> str:
-    """Return a number of three digits that is not less.
+def _round_up(value: float) -> str:
+    """Return a number rounded up to three digits.
 
-    >>> _up(0.0179864), _up(1234.5)
+    >>> _round_up(0.0179864), _round_up(1234.5)
     ('0.0180', '1240')
     """
     if value <= 0:
         return "0"
     digits = 2 - floor(log10(value))
     step = 10.0**-digits
-    up = (floor(value / step) + 1) * step
-    return f"{up:.{max(digits, 0)}f}"
+    rounded = (floor(value / step) + 1) * step
+    return f"{rounded:.{max(digits, 0)}f}"

@@ -1,4 +1,4 @@
-"""What a batch did, as `query.progress` shows it."""
+"""The progress of a batch, as `query.progress` shows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,61 +13,56 @@ from watersmeet.batch.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.formatting import format_time
 from watersmeet.metadata.constraint_state import counted
 from watersmeet.observe.funnel import funnel
-from watersmeet.observe.hints import hints
+from watersmeet.observe.hints import find_hints
 from watersmeet.observe.lateness import needed_delay
 from watersmeet.query.query import Query
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.manifest.view import Usage
 
-DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
+DECISIONS = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
 """The decisions that may change from batch to batch."""
-
-
 TIMES = ("watermark", "settled", "latest")
-"""What is a time, in microseconds."""
-COUNTED = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows", "punctuationsOut")
-"""What is counted over all joins of a tree."""
+"""The fields that are times, in microseconds."""
+COUNTS = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows", "punctuationsOut")
+"""The fields that are summed over all joins of a tree."""
 
 
-def progress(
+def batch_progress(
     before: Manifest,
     manifest: Manifest,
     plan: BatchPlan,
     intakes: Sequence[IntakeReport],
-    taken: Sequence[StreamIntake],
+    stream_intakes: Sequence[StreamIntake],
     tasks: Sequence[TaskReport],
     purged: int,
-    used: Sequence[Usage],
+    usages: Sequence[Usage],
 ) -> dict[str, Any]:
-    """Return what a batch did, as `q.progress` shows it.
+    """Return the progress of a batch, with times in microseconds.
 
     Args:
         before: The state before it.
         manifest: The state after it.
         plan: Its plan.
         intakes: What intake tasks reported.
-        taken: What each stream brought.
+        stream_intakes: What each stream brought.
         tasks: What the tasks reported.
-        purged: How many rows were let go.
-        used: What each node used.
+        purged: How many rows were purged.
+        usages: What each node used.
     """
-    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks, plan.observing.near_misses)
+    chunks, funnel_of_batch = manifest.chunks.values(), funnel(plan.query, tasks, plan.observing.near_misses)
     names = [stream.name for stream in plan.query.streams]
+    samples = [sample for intake in intakes for sample in intake.samples]
+    samples += [sample for task in tasks for sample in task.metadata.samples]
     return {
         "batchId": plan.batch,
-        "inputRows": dict(zip(names, (seen.rows for seen in taken), strict=True)),
-        "lateRows": sum(seen.late for seen in taken),
-        "rejectedRows": sum(seen.rejected for seen in taken),
-        "deniedRows": sum(seen.denied for seen in taken),
-        "punctuations": sum(seen.punctuations for seen in taken),
+        "inputRows": dict(zip(names, (intake.rows for intake in stream_intakes), strict=True)),
+        "lateRows": sum(intake.late for intake in stream_intakes),
+        "rejectedRows": sum(intake.rejected for intake in stream_intakes),
+        "deniedRows": sum(intake.denied for intake in stream_intakes),
+        "punctuations": sum(intake.punctuations for intake in stream_intakes),
         "orphanRows": sum(task.metadata.counts.get("orphan", 0) for task in tasks),
         "punctuationsOut": sum(task.metadata.counts.get("punctuation", 0) for task in tasks),
-        "samples": _samples(
-            [
-                *(sample for intake in intakes for sample in intake.samples),
-                *(sample for task in tasks for sample in task.metadata.samples),
-            ]
-        ),
+        "samples": _choose_samples(samples),
         "outputRows": sum(task.results.rows for task in tasks),
         "paidRows": sum(task.spilling.paid_rows for task in tasks),
         "paidPairs": sum(task.spilling.paid.pairs for task in tasks),
@@ -80,115 +75,117 @@ def progress(
         "purgeMs": round(1000 * sum(task.state.purging for task in tasks), 1),
         "movedRows": sum(c.rows for c in plan.chunks if c.owners != before.chunks[c.id].owners),
         "process": "task" if any(task.work.tasks for task in tasks) else "driver",
-        "nodes": _nodes(manifest, tasks, used),
+        "nodes": _nodes(manifest, tasks, usages),
         "hops": _hops(plan, tasks),
-        "funnel": passed,
-        "hints": hints(plan.query, passed),
+        "funnel": funnel_of_batch,
+        "hints": find_hints(plan.query, funnel_of_batch),
         "predicates": _predicates(tasks),
-        "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
-        "streams": _streams(before, manifest, plan, taken),
+        "order": {name: _course_names(plan, origin) for origin, name in enumerate(names)},
+        "streams": _streams(before, manifest, plan, stream_intakes),
         "watermark": manifest.watermark,
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
-        "idle": _idle(plan.query, manifest),
+        "idle": _idle_streams(plan.query, manifest),
         "merges": sum(len(task.state.merged) for task in tasks),
         "strays": sum(task.work.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
 
 
-def with_inner(shown: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a batch did with what the joins within did, by the streams that they are.
+def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the progress of a batch with that of inner joins, by the streams that they are.
 
-    [!] What is counted because it must not vanish silently is counted for all joins together.
+    [!] Rows that must not vanish silently are counted for all joins together.
     """
     if not inner:
-        return dict(shown)
-    counts = {name: shown[name] + sum(part[name] for part in inner.values()) for name in COUNTED}
-    joins = (shown, *inner.values())
-    together = {name: [one for part in joins for one in part[name]] for name in ("samples", "hints")}
-    return {**shown, **counts, **together, "inner": dict(inner)}
+        return dict(own)
+    counts = {name: own[name] + sum(part[name] for part in inner.values()) for name in COUNTS}
+    joins = (own, *inner.values())
+    lists = {name: [entry for part in joins for entry in part[name]] for name in ("samples", "hints")}
+    return {**own, **counts, **lists, "inner": dict(inner)}
 
 
-def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a few of the rows that were not taken, of each reason as many; what was denied, of each stream."""
-    alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for sample in found:
-        alike[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
-    return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
+def _choose_samples(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return samples of refused rows: as many for each reason, or for each stream where rows were denied."""
+    by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for sample in samples:
+        by_reason[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
+    return [sample for group in by_reason.values() for sample in group[:SAMPLES]]
 
 
 def _streams(
-    before: Manifest, manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake]
+    before: Manifest, manifest: Manifest, plan: BatchPlan, stream_intakes: Sequence[StreamIntake]
 ) -> dict[str, dict[str, Any]]:
-    """Return what became of each stream's rows, how far it has come, and where that puts its watermark."""
+    """Return what became of each stream's rows, its latest time and its watermark."""
     marks = stream_marks(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner))
     marks_before = stream_marks(plan.query, before.streams, inner_marks(plan.query, before.inner))
-    earlier = zip(before.streams, marks_before, strict=True)
-    kept = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
+    before_by_stream = zip(before.streams, marks_before, strict=True)
+    rows_in_state = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
     return {
         spec.name: {
-            "rows": seen.rows,
-            "late": seen.late,
-            "rejected": seen.rejected,
-            "denied": seen.denied,
-            "stateRows": kept.get(at, 0),
+            "rows": intake.rows,
+            "late": intake.late,
+            "rejected": intake.rejected,
+            "denied": intake.denied,
+            "stateRows": rows_in_state.get(at, 0),
             "latest": state.latest,
             "watermark": mark,
-            "neededDelayMs": needed_delay(*old, before.watermark, seen),
+            "neededDelayMs": needed_delay(*earlier_state, before.watermark, intake),
         }
-        for at, (spec, state, seen, mark, old) in enumerate(
-            zip(plan.query.streams, manifest.streams, taken, marks, earlier, strict=True)
+        for at, (spec, state, intake, mark, earlier_state) in enumerate(
+            zip(plan.query.streams, manifest.streams, stream_intakes, marks, before_by_stream, strict=True)
         )
     }
 
 
-def readable(told: Mapping[str, Any], zoned: bool) -> dict[str, Any]:
-    """Return what a batch did as people read it: its times as text, here and in the joins within.
+def format_progress(progress: Mapping[str, Any], zoned: bool) -> dict[str, Any]:
+    """Return the progress of a batch with times as text, here and in inner joins.
 
     Args:
-        told: What the manifest says, with times in microseconds.
+        progress: The progress as the manifest holds it, with times in microseconds.
         zoned: Whether event times have a zone.
     """
 
     def times(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: format_time(found, zoned) for name in TIMES if (found := part.get(name)) is not None}
+        return {name: format_time(value, zoned) for name in TIMES if (value := part.get(name)) is not None}
 
-    streams = {name: {**part, **times(part)} for name, part in told.get("streams", {}).items()}
-    inner = {name: readable(part, zoned) for name, part in told.get("inner", {}).items()}
-    found = {**told, **times(told), "streams": streams}
-    return {**found, "inner": inner} if inner else found
+    streams = {name: {**part, **times(part)} for name, part in progress.get("streams", {}).items()}
+    inner = {name: format_progress(part, zoned) for name, part in progress.get("inner", {}).items()}
+    formatted = {**progress, **times(progress), "streams": streams}
+    return {**formatted, "inner": inner} if inner else formatted
 
 
-def _idle(query: Query, manifest: Manifest) -> list[str]:
-    """Return the streams that hold no watermark because they are silent; tables never hold it."""
+def _idle_streams(query: Query, manifest: Manifest) -> list[str]:
+    """Return the streams that don't hold back the watermark because they are silent; tables never do."""
     states = zip(query.streams, manifest.streams, strict=True)
     return [stream.name for stream, state in states if state.idle and not stream.table]
 
 
-def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
+def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], usages: Sequence[Usage]) -> list[dict[str, Any]]:
     pairs = added(task.work.node_pairs for task in tasks)
     rows = held((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
         {
             "rows": rows.get(node, 0),
-            "bytes": int(found.memory),
-            "cpuMs": round(1000 * found.cpu, 1),
+            "bytes": int(usage.memory),
+            "cpuMs": round(1000 * usage.cpu, 1),
             "pairs": pairs.get(node, 0),
-            "rowsIn": int(found.network),
+            "rowsIn": int(usage.network),
         }
-        for node, found in enumerate(used)
+        for node, usage in enumerate(usages)
     ]
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return what was decided otherwise than for the batch before, each with what it was and what it is."""
+def changed_decisions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the decisions that changed since the batch before, each with its old and its new value."""
     old, new = ({"order": p.get("order"), **p.get("placement", {})} for p in (before, now))
-    return {name: [old[name], new[name]] for name in DECIDED if old.get(name) and old[name] != new.get(name, old[name])}
+    return {
+        name: [old[name], new[name]] for name in DECISIONS if old.get(name) and old[name] != new.get(name, old[name])
+    }
 
 
-def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
-    """Return the orders in which a stream's tuples probe the others, one for each of their courses."""
+def _course_names(plan: BatchPlan, origin: int) -> list[list[str]]:
+    """Return the orders in which a stream's tuples probe the others, one for each course."""
     return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin, plan.query)]
 
 
@@ -213,9 +210,9 @@ def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
     costs = {name: [task.work.costs[name] for task in tasks if name in task.work.costs] for name in sorted(names)}
     return {
         name: {
-            "pairs": sum(cost.calls for cost in found),
-            "matches": sum(cost.matches for cost in found),
-            "ms": round(1000 * sum(cost.seconds for cost in found), 3),
+            "pairs": sum(cost.calls for cost in task_costs),
+            "matches": sum(cost.matches for cost in task_costs),
+            "ms": round(1000 * sum(cost.seconds for cost in task_costs), 3),
         }
-        for name, found in costs.items()
+        for name, task_costs in costs.items()
     }

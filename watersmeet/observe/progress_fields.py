@@ -151,7 +151,7 @@ FIELDS: Mapping[str, str] = {
     "overload.nodesNeeded": "nodes predicted to hold the load; None if no number would",
     "overload.says": "the same as a sentence",
     # -- spilling
-    "spilling": "only with `spill=`: what is put off; see docs/spilling.md",
+    "spilling": "only with `spill=`: what is spilled and owed; see docs/spilling.md",
     "spilling.hotBytes": "bytes of hot state",
     "spilling.spilledRows": "rows that are spilled",
     "spilling.spilledBytes": "their bytes",
@@ -166,7 +166,7 @@ FIELDS: Mapping[str, str] = {
     "spilling.decision": "what was decided after the batch; None if nothing was",
     "spilling.decision.kind": "`spill`, `keep`, `pay` or `return`",
     "spilling.decision.why": "why, in a sentence",
-    "spilling.decision.spilled": "units that are put off",
+    "spilling.decision.spilled": "units that are spilled",
     "spilling.decision.spilledBytes": "their bytes",
     "spilling.decision.paid": "units that will be paid",
     "spilling.decision.back": "units that come back",

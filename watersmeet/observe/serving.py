@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,54 +18,58 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from watersmeet.errors import DefinitionError, WatersmeetError
-from watersmeet.observe.dashboard.build import view
-from watersmeet.observe.dashboard.page import POLICY, answer, page
-from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.dashboard.build import build_view
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
+from watersmeet.observe.dashboard.dashboard_view import DashboardView
 from watersmeet.observe.dashboard.terminal import screen
-from watersmeet.observe.dashboard.view import View
 from watersmeet.placement.options import check_above_zero
 from watersmeet.state.store.formats import consistent
 from watersmeet.state.store.places import store_of
 
-Made = TypeVar("Made")
+Drawing = TypeVar("Drawing")
 LOOPBACK = "127.0.0.1"
 FRESH = 0.5
-"""Seconds for which a view is shown again instead of made anew."""
+"""Seconds for which a view is reused."""
 LONGEST = 86_400
-"""The most seconds between two looks: a day."""
+"""The longest interval between two views, in seconds."""
+POLICY = (
+    "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What a browser allows the page: its own script and style, and requests to its server."""
 
 
 @dataclass
-class Looker:
-    """Makes views of one checkpoint, for several who look at it at once.
+class ViewCache:
+    """Builds views of one checkpoint, shared by several viewers.
 
     Attributes:
-        reader: What reads it.
+        reader: What reads the checkpoint.
     """
 
-    reader: Reader
+    reader: CheckpointReader
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _last: tuple[float, View] | None = None
+    _last: tuple[float, DashboardView] | None = None
 
-    def look(self) -> View:
-        """Return what there is to see now.
+    def look(self) -> DashboardView:
+        """Return the current view.
 
         Raises:
-            WatersmeetError: If there is nothing.
+            WatersmeetError: If there is none.
         """
         return self.draw(lambda view: view)
 
-    def draw(self, make: Callable[[View], Made]) -> Made:
-        """Return what is made of what there is to see now.
+    def draw(self, make: Callable[[DashboardView], Drawing]) -> Drawing:
+        """Return what a function makes of the current view.
 
         Raises:
-            WatersmeetError: If there is nothing, or no sense in it.
+            WatersmeetError: If there is none, or the checkpoint makes no sense.
         """
         with consistent(self.reader.store.root), self._lock:
             now = time.monotonic()
             if self._last is None or now - self._last[0] > FRESH:
                 clock = time.time()
-                self._last = now, view(self.reader.read(now, clock), int(clock * 1e6))
+                self._last = now, build_view(self.reader.read(now, clock), int(clock * 1e6))
             return make(self._last[1])
 
 
@@ -73,18 +78,18 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
 
     Args:
         checkpoint: The query's checkpointLocation.
-        every: Seconds between two looks.
-        once: Whether one look is enough.
+        every: Seconds between two views.
+        once: Whether to show one view only.
         console: Where to show it.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint, or no such time between two looks.
+        WatersmeetError: If there is no such checkpoint, or the interval is out of range.
     """
     check_above_zero("every", every, LONGEST)
-    looker, console = Looker(Reader(store_of(checkpoint))), console or Console()
+    views, console = ViewCache(CheckpointReader(store_of(checkpoint))), console or Console()
 
     def draw() -> RenderableType:
-        return looker.draw(lambda view: screen(view, console.width))
+        return views.draw(lambda view: screen(view, console.width))
 
     if once or not console.is_terminal:
         console.print(draw())
@@ -105,43 +110,54 @@ def serve(checkpoint: str, port: int = 0) -> "PageServer":
     Raises:
         WatersmeetError: If there is no such checkpoint, or the port is taken.
     """
-    looker = Looker(Reader(store_of(checkpoint)))
-    looker.look()
+    views = ViewCache(CheckpointReader(store_of(checkpoint)))
+    views.look()
     try:
-        return PageServer(looker, port)
+        return PageServer(views, port)
     except (OSError, OverflowError) as error:
         why = str(error).rstrip(".")
         raise DefinitionError(f"Port {port} can't be used: {why}; give another, or 0 for any that is free.") from None
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves the page and its views to whoever has the token.
+def render_page(nonce: str) -> bytes:
+    """Return the page, whose script and style carry a nonce."""
+    text = files("watersmeet.observe.dashboard").joinpath("page.html").read_text("utf-8")
+    return text.replace("NONCE", nonce).encode()
 
-    [!] Any page that a browser shows can ask this host's loopback. So the token must come with every request, the
-    host's name must be the one that was printed (a name that is made to point here is refused), and answers may be
-    read by no other page.
+
+def view_json(view: DashboardView) -> bytes:
+    """Return a view as the JSON that the page requests."""
+    return json.dumps(view.plain(), allow_nan=False).encode()
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves the page and its views to holders of the token.
+
+    [!] Any page in a browser can send requests to this host's loopback. So every request needs the token, the host's
+    name must be the one that was printed (other names that resolve to this host are refused), and no other page may
+    read the responses.
     """
 
     daemon_threads = True
 
-    def __init__(self, looker: Looker, port: int) -> None:
-        self.looker, self.token = looker, secrets.token_urlsafe(24)
+    def __init__(self, views: ViewCache, port: int) -> None:
+        self.views, self.token = views, secrets.token_urlsafe(24)
         super().__init__((LOOPBACK, port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a browser that has gone meanwhile."""
+        """Log errors, but not that a browser has disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def address(self) -> str:
-        """Where the page is, with the token."""
+        """The address of the page, with the token."""
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
     def admits(self, host: str, token: str) -> bool:
         """Tell whether a request may be answered."""
-        known = host in (f"{LOOPBACK}:{self.server_port}", f"localhost:{self.server_port}")
-        return hmac.compare_digest(token.encode(), self.token.encode()) and known
+        is_known_host = host in (f"{LOOPBACK}:{self.server_port}", f"localhost:{self.server_port}")
+        return hmac.compare_digest(token.encode(), self.token.encode()) and is_known_host
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -149,33 +165,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            asked = urlsplit(self.path)
+            url = urlsplit(self.path)
         except ValueError:  # such as http://[/
-            self._told(HTTPStatus.BAD_REQUEST, "The address can't be read: use the one that was printed.")
+            self._send_error(HTTPStatus.BAD_REQUEST, "The address can't be read: use the one that was printed.")
             return
-        token = parse_qs(asked.query).get("token", [""])[0]
+        token = parse_qs(url.query).get("token", [""])[0]
         if not self.server.admits(self.headers.get("Host", ""), token):
-            self._told(HTTPStatus.FORBIDDEN, "The token is missing or wrong: use the address that was printed.")
+            self._send_error(HTTPStatus.FORBIDDEN, "The token is missing or wrong: use the address that was printed.")
             return
-        show = _PAGES.get(asked.path)
-        if show is None:
-            self._told(HTTPStatus.NOT_FOUND, "There is no such page.")
+        handle = _PAGES.get(url.path)
+        if handle is None:
+            self._send_error(HTTPStatus.NOT_FOUND, "There is no such page.")
         else:
-            show(self)
+            handle(self)
 
-    def page(self) -> None:
+    def send_page(self) -> None:
         nonce = secrets.token_urlsafe(16)
         policy = {"Content-Security-Policy": POLICY.format(nonce)}
-        self._send(HTTPStatus.OK, "text/html; charset=utf-8", page(nonce), policy)
+        self._send(HTTPStatus.OK, "text/html; charset=utf-8", render_page(nonce), policy)
 
-    def view(self) -> None:
+    def send_view(self) -> None:
         try:
-            self._send(HTTPStatus.OK, "application/json", self.server.looker.draw(answer))
+            self._send(HTTPStatus.OK, "application/json", self.server.views.draw(view_json))
         except (WatersmeetError, OSError) as error:
-            self._told(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
-    def _told(self, status: HTTPStatus, says: str) -> None:
-        self._send(status, "application/json", json.dumps({"error": says}).encode())
+    def _send_error(self, status: HTTPStatus, message: str) -> None:
+        self._send(status, "application/json", json.dumps({"error": message}).encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
@@ -187,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the address holds the token."""
+        """Log nothing: the address contains the token."""
 
 
-_PAGES: dict[str, Callable[[_Handler], None]] = {"/": _Handler.page, "/view.json": _Handler.view}
+_PAGES: dict[str, Callable[[_Handler], None]] = {"/": _Handler.send_page, "/view.json": _Handler.send_view}

@@ -23,8 +23,8 @@ from typing import Any
 
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.observe.lateness import LATE_SHARE, late_rows
-from watersmeet.observe.timing import late_or_not, latency, timed
+from watersmeet.observe.lateness import LATE_SHARE, warn_late_rows
+from watersmeet.observe.timing import check_overdue, measure_latency, time_steps
 from watersmeet.observe.warnings import Notice, news
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.spilling import Spilling
@@ -406,16 +406,18 @@ class Protocol:
         doing = self._under_way()
         assert doing.ran is not None and doing.after is not None
         took, offered = published.at - doing.event.at, isinstance(doing.event, BatchOffered)
-        after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
+        after, late = check_overdue(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
-        late_streams = late_rows([*self.history, after.progress], self.late_share)
+        late_streams = warn_late_rows([*self.history, after.progress], self.late_share)
         found = [*self.tree.notices(after), *late_streams, *_growing(after)]
         new, self._warned = news(found, self._warned)
         progress = {
             **after.progress,
-            **timed(doing.event.at, doing.ran.began, doing.ran.at, published.at),
-            "latencyMs": latency([read for job in doing.ran.jobs.values() for read in job.read], published.host),
+            **time_steps(doing.event.at, doing.ran.began, doing.ran.at, published.at),
+            "latencyMs": measure_latency(
+                [read for job in doing.ran.jobs.values() for read in job.read], published.host
+            ),
             "strategy": self.tree.operator.strategy.describe(),
             "exchange": self.exchange,
             "name": self.name,
@@ -423,11 +425,11 @@ class Protocol:
             "round": not offered,
             "final": after.final,
             "triggerMs": None if self.due is None else 1000 * self.due,
-            "warnings": [notice.says for notice in found],
+            "warnings": [notice.message for notice in found],
             "hints": [hint for hint in after.progress["hints"] if hint not in self._hinted],
         }
         manifest = replace(after, progress=progress, deliveries=published.deliveries)
-        warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
+        warnings = [Warn(says) for says in (*late, *(notice.message for notice in new))]
         return [*warnings, Commit(manifest, self.state, tuple(self.history), self.generation)]
 
     @property

@@ -11,7 +11,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Inherited
 from watersmeet.metadata.plan import Number
-from watersmeet.observe.progress import with_inner
+from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.traces import codes_of
@@ -177,7 +177,7 @@ class JoinTree:
         if job.credits or job.crossings:
             after = self._fed(self._credited(after, job.credits), job.crossings)
         names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
-        return replace(after, progress=with_inner(after.progress, names))
+        return replace(after, progress=include_inner(after.progress, names))
 
     def _credited(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
         """Return a state whose inner joins know which of their groups results came from."""

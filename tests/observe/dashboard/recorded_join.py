@@ -38,8 +38,8 @@ class Timed(Run):
     due: float | None = 1.0
 
     def run(self, action: RunJobs) -> JobsFinished:
-        done = super().run(action)
-        return JobsFinished(done.jobs, self.clock + self.took * 0.1, self.clock + self.took * 0.8)
+        finished = super().run(action)
+        return JobsFinished(finished.jobs, self.clock + self.took * 0.1, self.clock + self.took * 0.8)
 
     def publish(self, action: Publish) -> ResultsPublished:
         super().publish(action)
@@ -62,10 +62,10 @@ def query(where: str = WHERE, windows: tuple[Window, ...] = (Sliding(10 * SECOND
 
 def recorded(folder: Path, batches: int = 6, **options: Any) -> Timed:
     """Make a checkpoint: ten rows of each stream a batch, `b` three seconds behind; a late row in the last batch."""
-    made = query(**options)
+    join = query(**options)
     store = Store(f"{folder}/watersmeet")
-    claim(store, made.description())
-    run = Timed(made, store, steady=True, near_misses=2)
+    claim(store, join.description())
+    run = Timed(join, store, steady=True, near_misses=2)
     for batch in range(batches):
         now = int(run.clock * SECOND) + 2 * SECOND
         behind = (0, 3 * SECOND)

@@ -11,19 +11,19 @@ import pytest
 
 from tests.observe.dashboard import browser
 from tests.observe.dashboard.recorded_join import recorded
-from watersmeet.observe.dashboard.view import (
+from watersmeet.observe.dashboard.dashboard_view import (
     Block,
-    Cell,
+    DashboardView,
     Figure,
-    Hop,
+    FunnelHop,
+    FunnelStep,
     JoinView,
     Lane,
-    Said,
+    LogEntry,
     StateMap,
-    Step,
     Table,
+    TableCell,
     Verdict,
-    View,
 )
 from watersmeet.observe.serving import PageServer, serve
 
@@ -43,8 +43,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[browser.Browser]:
-    with browser.Browser() as found:
-        yield found
+    with browser.Browser() as opened:
+        yield opened
 
 
 def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: browser.Browser, tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: brow
     assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5
     chromium.run("document.querySelector('.track b').click()")
     assert "leaves once the watermark passes" in chromium.run("return document.querySelector('.caption').textContent")
-    seen = page.looker.look()
-    with showing(page, replace(seen, verdict=Verdict("bad", "Trouble", ("Now.",)))):
+    view = page.views.look()
+    with showing(page, replace(view, verdict=Verdict("bad", "Trouble", ("Now.",)))):
         chromium.wait("return document.getElementById('verdict').innerText.includes('Trouble')")
     assert chromium.complaints() == []
 
@@ -89,13 +89,13 @@ def test_it_is_readable_on_any_screen(
 
 
 @contextmanager
-def showing(page: PageServer, view: View) -> Iterator[None]:
+def showing(page: PageServer, view: DashboardView) -> Iterator[None]:
     """Let the page show a view."""
-    page.looker.look = lambda: view  # type: ignore[method-assign]
+    page.views.look = lambda: view  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del page.looker.look
+        del page.views.look
 
 
 OUTSIDE = """
@@ -105,11 +105,11 @@ return [...document.querySelectorAll('body *')].filter((element) => !element.clo
 
 
 def test_on_a_phone_tables_scroll_in_their_place(page: PageServer, chromium: browser.Browser) -> None:
-    seen = page.looker.look()
-    (join,) = seen.joins
-    rows = tuple((Cell(f"{row[0].text} of a stream with a long name"), *row[1:]) for row in join.streams.rows)
+    view = page.views.look()
+    (join,) = view.joins
+    rows = tuple((TableCell(f"{row[0].text} of a stream with a long name"), *row[1:]) for row in join.streams.rows)
     long = replace(join, where="a.x = b.x AND " * 20, streams=replace(join.streams, rows=rows))
-    with showing(page, replace(seen, title="deliveries_" * 12, facts="PSP " * 40, joins=(long,))):
+    with showing(page, replace(view, title="deliveries_" * 12, facts="PSP " * 40, joins=(long,))):
         chromium.open(page.address, 390)
     assert chromium.run("return document.documentElement.scrollWidth") == 390
     assert chromium.run(OUTSIDE) == []
@@ -145,25 +145,27 @@ return Math.max(...[...document.querySelectorAll('.card')].map((card) =>
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_no_card_is_mostly_empty(page: PageServer, chromium: browser.Browser, nodes: int) -> None:
-    seen = page.looker.look()
-    (join,) = seen.joins
+    view = page.views.look()
+    (join,) = view.joins
     few = replace(join, nodes=replace(join.nodes, rows=join.nodes.rows[:nodes]))
-    with showing(page, replace(seen, joins=(few,))):
+    with showing(page, replace(view, joins=(few,))):
         chromium.open(page.address)
     assert chromium.run(EMPTY) < 30
 
 
 def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Browser) -> None:
-    table = Table((EVIL,), ((Cell(EVIL, share=0.5),),), note=EVIL)
+    table = Table((EVIL,), ((TableCell(EVIL, share=0.5),),), note=EVIL)
     state = StateMap((Lane(EVIL, EVIL, (Block(0, 1, 1, EVIL),)),), EVIL, EVIL, 0.5, table)
-    join = JoinView(EVIL, EVIL, EVIL, table, (Hop(EVIL, (Step(EVIL, EVIL, 1, EVIL, (EVIL,)),)),), table, state, table)
-    evil = View(
+    join = JoinView(
+        EVIL, EVIL, EVIL, table, (FunnelHop(EVIL, (FunnelStep(EVIL, EVIL, 1, EVIL, (EVIL,)),)),), table, state, table
+    )
+    evil = DashboardView(
         *(EVIL, EVIL, EVIL, EVIL, Verdict("bad", "Evil", (EVIL,))),
         figures=(Figure(EVIL, EVIL, EVIL),),
         joins=(join,),
-        debts=table,
-        decisions=(Said(EVIL, EVIL),),
-        refused=table,
+        owed_results=table,
+        decisions=(LogEntry(EVIL, EVIL),),
+        refused_rows=table,
     )
     with showing(page, evil):
         chromium.open(page.address)

@@ -14,24 +14,30 @@ from hypothesis import strategies as st
 from tests.observe.dashboard.recorded_join import START, query, recorded
 from tests.times import instant
 from watersmeet.formatting import EARLIEST, format_time
-from watersmeet.observe.dashboard.build import view
-from watersmeet.observe.dashboard.notebook import Progress, definition, small, streams_of, svg
-from watersmeet.observe.dashboard.recorded import Reader
-from watersmeet.observe.dashboard.words import NOTHING
-from watersmeet.observe.progress import readable
+from watersmeet.observe.dashboard.build import build_view
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
+from watersmeet.observe.dashboard.formats import NOTHING
+from watersmeet.observe.dashboard.notebook import (
+    ProgressList,
+    render_definition,
+    render_summary,
+    render_trend,
+    stream_table,
+)
+from watersmeet.observe.progress import format_progress
 from watersmeet.state.store.places import store_of
 
 EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Progress]:
+def folder_and_progress(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ProgressList]:
     folder = tmp_path_factory.mktemp("checkpoint")
     run = recorded(folder, batches=3)
-    return folder, Progress(readable(found, zoned=True) for found in run.progress)
+    return folder, ProgressList(format_progress(entry, zoned=True) for entry in run.progress)
 
 
-@pytest.mark.parametrize("name", ["dashboard.notebook", "show", "model.windows"])
+@pytest.mark.parametrize("name", ["observe.dashboard.notebook", "formatting", "query.windows"])
 def test_examples_in_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.{name}"))
     assert tried and not failed
@@ -52,46 +58,46 @@ def test_the_earliest_time_there_is_has_a_text() -> None:
     assert format_time(EARLIEST - 1) == format_time(EARLIEST)
 
 
-def test_progress_shows_times_as_text(told: tuple[Path, Progress]) -> None:
-    last = told[1][-1]
+def test_progress_shows_times_as_text(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    last = folder_and_progress[1][-1]
     assert last["watermark"] == last["settled"] == "2023-11-14T22:13:22.000Z" == last["streams"]["b"]["watermark"]
     assert last["streams"]["a"]["latest"] == "2023-11-14T22:13:26.000Z"
     assert datetime.fromisoformat(last["timestamp"]).timestamp() == START / 1e6 + 6
-    inner = readable({"watermark": None, "inner": {"ab": {"watermark": 1}}}, zoned=False)
+    inner = format_progress({"watermark": None, "inner": {"ab": {"watermark": 1}}}, zoned=False)
     assert inner["watermark"] is None and inner["inner"]["ab"]["watermark"] == "1970-01-01T00:00:00.000001"
 
 
-def test_progress_is_a_list_that_shows_itself_as_a_table(told: tuple[Path, Progress]) -> None:
-    progress = told[1]
+def test_progress_is_a_list_that_shows_itself_as_a_table(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    progress = folder_and_progress[1]
     assert isinstance(progress, list) and progress[-1]["batchId"] == 2 and progress[1:] == list(progress)[1:]
-    shown = repr(progress).splitlines()
-    assert shown[0].startswith("rows in: ") and shown[3].split()[:3] == ["batch", "offered", "rows"]
-    assert len(shown) == 3 + 1 + 3 + 1 and "3 of 3 batches" in shown[-1]
+    lines = repr(progress).splitlines()
+    assert lines[0].startswith("rows in: ") and lines[3].split()[:3] == ["batch", "offered", "rows"]
+    assert len(lines) == 3 + 1 + 3 + 1 and "3 of 3 batches" in lines[-1]
     html = progress._repr_html_()
     assert html.count("<svg") == 3 and html.count("<tr>") == 1 + 1 + 3
-    assert repr(Progress()) == Progress()._repr_html_() == "no batch yet"
+    assert repr(ProgressList()) == ProgressList()._repr_html_() == "no batch yet"
 
 
 def test_tables_and_optional_streams_are_told_as_such() -> None:
-    made = query()
-    first, second = made.streams[:2]
-    made = replace(made, streams=(first, replace(second, table=True)), how=("inner", "anti"))
-    window, table = ([cell.text for cell in row] for row in streams_of(made).rows)
+    join = query()
+    first, second = join.streams[:2]
+    join = replace(join, streams=(first, replace(second, table=True)), how=("inner", "anti"))
+    window, table = ([cell.text for cell in row] for row in stream_table(join).rows)
     time = second.schema.field(second.time).name
     assert window[1] == first.window.describe()
     assert table[1:4] == ["table, anti", NOTHING, NOTHING] and time not in table[4]
 
 
-def test_what_data_says_is_escaped(told: tuple[Path, Progress]) -> None:
-    folder, progress = told
-    evil = Progress([{**progress[-1], "heldBackBy": EVIL}])
-    found = [evil._repr_html_(), definition([("where", EVIL), ("select", "")], streams_of(query()))]
-    seen = Reader(store_of(str(folder))).read(0.0)
-    found.append(small(view(seen, START)))
-    assert not any("<script" in html for html in found)
-    assert "&lt;script&gt;" in found[0] and "&lt;script&gt;" in found[1] and "sliding 10 seconds" in found[2]
-    assert "select" not in found[1]
+def test_what_data_says_is_escaped(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    folder, progress = folder_and_progress
+    evil = ProgressList([{**progress[-1], "heldBackBy": EVIL}])
+    pages = [evil._repr_html_(), render_definition([("where", EVIL), ("select", "")], stream_table(query()))]
+    snapshot = CheckpointReader(store_of(str(folder))).read(0.0)
+    pages.append(render_summary(build_view(snapshot, START)))
+    assert not any("<script" in html for html in pages)
+    assert "&lt;script&gt;" in pages[0] and "&lt;script&gt;" in pages[1] and "sliding 10 seconds" in pages[2]
+    assert "select" not in pages[1]
 
 
 def test_a_course_with_gaps_is_drawn_in_parts() -> None:
-    assert svg((1.0, None, 2.0, 1.0)).count("M") == 2 and svg(()).count("M") == 0
+    assert render_trend((1.0, None, 2.0, 1.0)).count("M") == 2 and render_trend(()).count("M") == 0

@@ -16,26 +16,25 @@ from rich.console import Console
 from tests.observe.dashboard.recorded_join import recorded
 from watersmeet import cli
 from watersmeet.errors import DefinitionError
-from watersmeet.observe.dashboard.page import page
+from watersmeet.observe.dashboard.dashboard_view import DashboardView, Table, TableCell, Verdict
 from watersmeet.observe.dashboard.terminal import screen
-from watersmeet.observe.dashboard.view import Cell, Table, Verdict, View
-from watersmeet.observe.serving import PageServer, serve, watch
+from watersmeet.observe.serving import PageServer, render_page, serve, watch
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("checkpoint")
-    recorded(made)
-    return made
+    path = tmp_path_factory.mktemp("checkpoint")
+    recorded(path)
+    return path
 
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[PageServer]:
-    with serve(str(folder)) as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    with serve(str(folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield found
-        found.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 
@@ -89,7 +88,7 @@ def test_a_checkpoint_that_goes_is_told_in_a_sentence(tmp_path: Path) -> None:
     with serve(str(tmp_path)) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         (tmp_path / "watersmeet" / "query.json").unlink()
-        server.looker._last = None
+        server.views._last = None
         status, _, body = ask(server, f"/view.json?token={server.token}")
         server.shutdown()
     assert status == 503 and "has no query.json" in json.loads(body)["error"]
@@ -106,7 +105,7 @@ def test_a_port_that_is_taken(folder: Path, server: PageServer) -> None:
         serve(str(folder), server.server_port)
 
 
-def printed(view: View) -> str:
+def printed(view: DashboardView) -> str:
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(screen(view, 150))
     return console.export_text()
@@ -114,17 +113,17 @@ def printed(view: View) -> str:
 
 def test_page_and_terminal_say_what_bars_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=190))
-    shown, html = capsys.readouterr().out, page("").decode()
-    for text in (shown, html):
+    output, html = capsys.readouterr().out, render_page("").decode()
+    for text in (output, html):
         assert "bars on a logarithmic scale" in text and "Leaves state next" in text
         assert "by digits" not in text and "the full height" not in text
-    headings = next(line for line in shown.splitlines() if line.startswith("stream "))
+    headings = next(line for line in output.splitlines() if line.startswith("stream "))
     assert "left state" in headings and "trend" in headings and "gone" not in headings and "course" not in headings
 
 
 def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=150))
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "batch time",
         "b · holds watermark",
@@ -135,15 +134,15 @@ def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixtur
         "Rows that were not joined",
         "UTC",
     ):
-        assert part in shown
-    assert shown.count("nearly: abs(a.x - b.x) = ") > 1
+        assert part in output
+    assert output.count("nearly: abs(a.x - b.x) = ") > 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixture[str], width: int) -> None:
     watch(str(folder), console=Console(width=width))
-    shown = capsys.readouterr().out
-    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    output = capsys.readouterr().out
+    assert "…" not in output and max(map(len, output.splitlines())) <= width
     for whole in (
         "sliding 10 seconds",
         "rejected",
@@ -154,15 +153,15 @@ def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixt
         "CPU",
         " % pass, ",
     ):
-        assert whole in shown
-    assert shown.count("node 0") == 2 and "nearly: abs(a.x - b.x) = " in shown
+        assert whole in output
+    assert output.count("node 0") == 2 and "nearly: abs(a.x - b.x) = " in output
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
     evil = "\x1b[2J\x07[bold]x[/bold]"
-    table = Table(("row",), ((Cell(evil),),))
-    shown = printed(View(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused=table))
-    assert "\x1b" not in shown and "\x07" not in shown and shown.count("[bold]x[/bold]") == 3
+    table = Table(("row",), ((TableCell(evil),),))
+    output = printed(DashboardView(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused_rows=table))
+    assert "\x1b" not in output and "\x07" not in output and output.count("[bold]x[/bold]") == 3
 
 
 def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,11 +179,11 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
     assert waits == [0.25] * 3
 
 
-@pytest.mark.parametrize("every", ["-1", "0", "nan", "inf", "1e12"])
-def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], every: str) -> None:
-    assert cli.main(["watch", str(folder), "--every", every]) == 2
-    said = f"watersmeet: every is {float(every)}: give a number above 0, at most 86400.\n"
-    assert capsys.readouterr() == ("", said)
+@pytest.mark.parametrize("interval", ["-1", "0", "nan", "inf", "1e12"])
+def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], interval: str) -> None:
+    assert cli.main(["watch", str(folder), "--every", interval]) == 2
+    message = f"watersmeet: every is {float(interval)}: give a number above 0, at most 86400.\n"
+    assert capsys.readouterr() == ("", message)
 
 
 def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,13 +241,15 @@ def test_a_browser_that_has_gone(server: PageServer, capfd: pytest.CaptureFixtur
     assert "a fault of ours" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("spelled", ["{}", "file:{}", "file://{}", "{}/"])
+@pytest.mark.parametrize("short_duration", ["{}", "file:{}", "file://{}", "{}/"])
 def test_every_command_means_the_same_by_a_path(
-    tmp_path: Path, spelled: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, short_duration: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded(tmp_path, batches=1)
-    assert cli.main(["watch", spelled.format(tmp_path), "--once"]) == 0
-    assert cli.main(["why", spelled.format(tmp_path), "--a", "id=1"]) == 2  # its description is written by Spark's side
+    assert cli.main(["watch", short_duration.format(tmp_path), "--once"]) == 0
+    assert (
+        cli.main(["why", short_duration.format(tmp_path), "--a", "id=1"]) == 2
+    )  # its description is written by Spark's side
     assert f"There is no why.json under {tmp_path}/watersmeet:" in capsys.readouterr().err
 
 
@@ -274,5 +275,5 @@ def test_one_look_at_a_query_that_was_killed(tmp_path: Path, capsys: pytest.Capt
         assert "Not running" not in capsys.readouterr().out
         process.kill()
     assert cli.main(["watch", "--once", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "Not running" in shown and "Healthy" not in shown and f"process {process.pid} on" in shown
+    output = capsys.readouterr().out
+    assert "Not running" in output and "Healthy" not in output and f"process {process.pid} on" in output

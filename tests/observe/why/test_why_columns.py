@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.observe.why.test_why_joins import DUCK
-from watersmeet.observe.why import ask
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -42,52 +43,59 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def why(run: Run, late: Path | None = None, **given: Any) -> Answer:
+def why(run: Run, late: Path | None = None, **values_by_stream: Any) -> Answer:
     assert run.state is not None
     sides = {"late": {"a": str(late), "b": str(late / "b")}} if late is not None else {}
-    ground = ask.Query(Kept(run.query, run.store, run.state), DUCK, float, Outputs("me", sides), run.progress)
-    return ask.answered(ground, asked(run.query, given, DUCK))
+    ground = StateEvidence(
+        JoinState(run.query, run.store, run.state), DUCK, float, OutputFiles("me", sides), run.progress
+    )
+    return answer_question(ground, parse_question(run.query, values_by_stream, DUCK))
 
 
-def written(run: Run, folder: Path) -> Path:
-    for at, (batch, found) in enumerate(run.sides["late", "a"]):
-        pq.write_table(pa.Table.from_pylist([found], SCHEMA), folder / f"part-b{batch}-me-run-{at}.parquet")
+def write_late(run: Run, folder: Path) -> Path:
+    for at, (batch, rows) in enumerate(run.sides["late", "a"]):
+        pq.write_table(pa.Table.from_pylist([rows], SCHEMA), folder / f"part-b{batch}-me-run-{at}.parquet")
     return folder
 
 
 def test_by_an_array(run: Run, tmp_path: Path) -> None:
-    late = written(run, tmp_path)
+    late = write_late(run, tmp_path)
     assert why(run, a={"tags": ["p", "q"]}, b={"tags": []}).joined
     assert why(run, a={"tags": ["q"]}, b={"tags": "[]"}).joined is False
     assert why(run, late, a={"tags": ["late"]}).tuples[0].fate == "late"
     assert why(run, late, a={"tags": ["q", "p"]}).tuples[0].fate == "never arrived"
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_by_a_column_that_state_does_not_keep(run: Run, tmp_path: Path, kept: bool) -> None:
-    found = why(run, written(run, tmp_path) if kept else None, a={"note": "n"}, b={"x": 1.0})
+@pytest.mark.parametrize("with_outputs", [True, False])
+def test_by_a_column_that_state_does_not_keep(run: Run, tmp_path: Path, with_outputs: bool) -> None:
+    answer = why(run, write_late(run, tmp_path) if with_outputs else None, a={"note": "n"}, b={"x": 1.0})
     unsaid = "can't be looked for in state by note: state keeps ts, x and tags."
-    assert [(told.fate, told.says == unsaid) for told in found.tuples[:-1]] == [("unknown", True), ("late", False)]
-    assert [told.joined for told in found.combinations] == [None, False] and found.joined is None
-    assert "It can't be told whether they joined, since state does not tell of a (note = 'n')." in str(found)
-    assert why(run, a={"note": "other"}).tuples[0].says.startswith(unsaid)
+    assert [(status.fate, status.message == unsaid) for status in answer.tuples[:-1]] == [
+        ("unknown", True),
+        ("late", False),
+    ]
+    assert [status.joined for status in answer.combinations] == [None, False] and answer.joined is None
+    assert "It is unknown whether they joined, since state has no trace of a (note = 'n')." in str(answer)
+    assert why(run, a={"note": "other"}).tuples[0].message.startswith(unsaid)
 
 
 def test_by_such_a_column_and_others(run: Run) -> None:
-    found = why(run, a={"note": "other", "x": 2.0})
-    assert found.tuples[0].fate == "stored"
-    assert "State does not keep a.note: what is stored was found by the rest, and may have another value." in str(found)
+    answer = why(run, a={"note": "other", "x": 2.0})
+    assert answer.tuples[0].fate == "stored"
+    assert "State does not keep a.note: stored tuples were found by the rest, and may have another value." in str(
+        answer
+    )
 
 
 def test_samples_tell_by_the_event_time_too(run: Run) -> None:
-    (found,) = why(run, a={"ts": "1970-01-01 00:00:00.000003"}).tuples
-    assert found.fate == "late"
+    (status,) = why(run, a={"ts": "1970-01-01 00:00:00.000003"}).tuples
+    assert status.fate == "late"
     assert why(run, a={"ts": "1970-01-01 00:00:00.000004"}).tuples[0].fate != "late"
 
 
 def test_more_rows_that_were_turned_away_than_are_told_of(run: Run, tmp_path: Path) -> None:
-    (batch, found), *_ = run.sides["late", "a"]
-    pq.write_table(pa.Table.from_pylist([found] * 3, SCHEMA), tmp_path / f"part-b{batch}-me-run-0.parquet")
-    told = why(run, tmp_path, a={"note": "n"})
-    assert [one.fate for one in told.tuples] == ["unknown", "late", "late"]
-    assert "More than 2 tuples of a have note = 'n'; these are the first 2." in str(told)
+    (batch, rows), *_ = run.sides["late", "a"]
+    pq.write_table(pa.Table.from_pylist([rows] * 3, SCHEMA), tmp_path / f"part-b{batch}-me-run-0.parquet")
+    answer = why(run, tmp_path, a={"note": "n"})
+    assert [status.fate for status in answer.tuples] == ["unknown", "late", "late"]
+    assert "More than 2 tuples of a have note = 'n'; these are the first 2." in str(answer)

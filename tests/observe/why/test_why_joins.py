@@ -14,10 +14,11 @@ from hypothesis import given
 from tests.batch.test_engine import SCHEMA, cases, prepared, run_case
 from tests.budget import search
 from watersmeet.observe.why.answer import Answer, Check, Combination
-from watersmeet.observe.why.ask import Query, answered
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.testing import oracle
@@ -27,17 +28,17 @@ DUCK = Duck(Dialect())
 Row = Mapping[str, Any]
 
 
-def known(decide: Callable[..., bool]) -> Callable[..., bool | None]:
+def null_safe(decide: Callable[..., bool]) -> Callable[..., bool | None]:
     return lambda *values: None if None in values else decide(*values)
 
 
-def either(one: bool | None, two: bool | None) -> bool | None:
-    return True if True in (one, two) else None if None in (one, two) else False
+def either(first: bool | None, second: bool | None) -> bool | None:
+    return True if True in (first, second) else None if None in (first, second) else False
 
 
-LESS, SAME = known(lambda x, y: x < y), known(lambda x, y: x == y)
-BAND, BEGINS = known(lambda x, y: abs(x - y) < 3), known(str.startswith)
-SUM, RANGE = known(lambda a, b, c: a + b > c), known(lambda a, b: b - 1 <= a <= b + 2)
+LESS, SAME = null_safe(lambda x, y: x < y), null_safe(lambda x, y: x == y)
+BAND, BEGINS = null_safe(lambda x, y: abs(x - y) < 3), null_safe(str.startswith)
+SUM, RANGE = null_safe(lambda a, b, c: a + b > c), null_safe(lambda a, b: b - 1 <= a <= b + 2)
 CONJUNCTS: dict[str, Callable[[dict[str, Row]], bool | None]] = {
     "abs(a.x - b.x) < 3": lambda r: BAND(r["a"]["x"], r["b"]["x"]),
     "a.x < b.x": lambda r: LESS(r["a"]["x"], r["b"]["x"]),
@@ -45,15 +46,15 @@ CONJUNCTS: dict[str, Callable[[dict[str, Row]], bool | None]] = {
     "a.x = b.x": lambda r: SAME(r["a"]["x"], r["b"]["x"]),
     "a.x = b.x OR a.k = b.k": lambda r: either(SAME(r["a"]["x"], r["b"]["x"]), SAME(r["a"]["k"], r["b"]["k"])),
     "near(a.x, b.x)": lambda r: BAND(r["a"]["x"], r["b"]["x"]),
-    "NOT near(a.x, b.x)": lambda r: known(lambda x, y: abs(x - y) >= 3)(r["a"]["x"], r["b"]["x"]),
-    "a.x < 5": lambda r: known(lambda x: x < 5)(r["a"]["x"]),
+    "NOT near(a.x, b.x)": lambda r: null_safe(lambda x, y: abs(x - y) >= 3)(r["a"]["x"], r["b"]["x"]),
+    "a.x < 5": lambda r: null_safe(lambda x: x < 5)(r["a"]["x"]),
     "both_null(b.x, a.x)": lambda r: r["a"]["x"] is None and r["b"]["x"] is None,
     "matrix_less(a.x, b.x)": lambda r: LESS(r["a"]["x"], r["b"]["x"]),
     "a.k LIKE concat(b.k, '%')": lambda r: BEGINS(r["a"]["k"], r["b"]["k"]),
     "b.k LIKE 'p%'": lambda r: BEGINS(r["b"]["k"], "p"),
-    "a.k >= b.k": lambda r: known(lambda a, b: a >= b)(r["a"]["k"], r["b"]["k"]),
+    "a.k >= b.k": lambda r: null_safe(lambda a, b: a >= b)(r["a"]["k"], r["b"]["k"]),
     "a.x BETWEEN b.x - 1 AND b.x + 2": lambda r: RANGE(r["a"]["x"], r["b"]["x"]),
-    "b.k <> 'p'": lambda r: known(lambda k: k != "p")(r["b"]["k"]),
+    "b.k <> 'p'": lambda r: null_safe(lambda k: k != "p")(r["b"]["k"]),
     "abs(b.x - c.x) < 3": lambda r: BAND(r["b"]["x"], r["c"]["x"]),
     "b.x = c.x": lambda r: SAME(r["b"]["x"], r["c"]["x"]),
     "a.x + b.x > c.x": lambda r: SUM(r["a"]["x"], r["b"]["x"], r["c"]["x"]),
@@ -64,13 +65,13 @@ CONJUNCTS: dict[str, Callable[[dict[str, Row]], bool | None]] = {
 SQL_WORDS = {True: "TRUE", False: "FALSE", None: "NULL"}
 
 
-def why(run: Run, folder: Path, **given: Any) -> Answer:
+def why(run: Run, folder: Path, **values_by_stream: Any) -> Answer:
     assert run.state is not None
     kinds, names = ("late", "rejected", "denied"), [stream.name for stream in run.query.streams]
     sides = {kind: {name: str(folder / kind / name) for name in names} for kind in kinds}
-    question = asked(run.query, given, DUCK)
-    kept = Kept(run.query, run.store, run.state)
-    return answered(Query(kept, DUCK, float, Outputs("me", sides), run.progress), question)
+    question = parse_question(run.query, values_by_stream, DUCK)
+    state = JoinState(run.query, run.store, run.state)
+    return answer_question(StateEvidence(state, DUCK, float, OutputFiles("me", sides), run.progress), question)
 
 
 def put_out(run: Run, folder: Path) -> None:
@@ -103,40 +104,42 @@ def is_true(test: Check, rows: dict[str, Row], streams: Mapping[str, oracle.Stre
 
 
 def check(case: dict[str, Any], folder: Path) -> None:
-    run, wanted = run_case(case, str(folder / "store"))
+    run, expected = run_case(case, str(folder / "store"))
     if run.state is None:
         return
     put_out(run, folder)
     streams = {stream.name: stream for stream in case["streams"]}
     rows: dict[str, list[Row]] = {name: [] for name in streams}
     _, batches, _ = prepared(case, str(folder / "other"))
-    for made in batches:
-        for at, row in made:
+    for batch in batches:
+        for at, row in batch:
             rows[run.query.streams[at].name].append(row)
-    fates = {row["id"]: row for found in rows.values() for row in found}
+    fates = {row["id"]: row for answer in rows.values() for row in answer}
     combinations = list(product(*rows.values()))
-    results = {ids for ids, _ in wanted.results}
+    results = {ids for ids, _ in expected.results}
     dice = Random(len(combinations))
-    chosen = dice.sample(combinations, min(15, len(combinations)))
-    chosen += [tuple(fates[at] for at in ids) for ids in list(results)[:10]]
-    late = {arrival.row["id"] for arrival in wanted.late}
-    rejected = {arrival.row["id"] for arrival in wanted.rejected}
-    for members in chosen:
-        found = why(run, folder, **{name: {"id": row["id"]} for name, row in zip(rows, members, strict=True)})
-        assert str(found)
-        (combination,) = found.combinations
-        for told, row in zip(found.tuples, members, strict=True):
-            assert (told.fate == "late") == (row["id"] in late)
-            assert (told.fate == "rejected") == (row["id"] in rejected)
-            assert told.fate != "never arrived"
+    sampled = dice.sample(combinations, min(15, len(combinations)))
+    sampled += [tuple(fates[at] for at in ids) for ids in list(results)[:10]]
+    late = {arrival.row["id"] for arrival in expected.late}
+    rejected = {arrival.row["id"] for arrival in expected.rejected}
+    for members in sampled:
+        answer = why(run, folder, **{name: {"id": row["id"]} for name, row in zip(rows, members, strict=True)})
+        assert str(answer)
+        (combination,) = answer.combinations
+        for status, row in zip(answer.tuples, members, strict=True):
+            assert (status.fate == "late") == (row["id"] in late)
+            assert (status.fate == "rejected") == (row["id"] in rejected)
+            assert status.fate != "never arrived"
         by_name = dict(zip(rows, members, strict=True))
         judge(combination, by_name, tuple(row["id"] for row in members) in results, streams)
 
 
-def judge(combination: Combination, rows: dict[str, Row], joined: bool, streams: Mapping[str, oracle.Stream]) -> None:
+def judge(
+    combination: Combination, rows: dict[str, Row], has_joined: bool, streams: Mapping[str, oracle.Stream]
+) -> None:
     """Compare what is said of a combination with what the oracle knows."""
-    gone = any(member.fate == "unknown" for member in combination.members)
-    assert combination.joined == joined or (combination.joined is None and (gone or _open(combination)))
+    is_unknown = any(member.fate == "unknown" for member in combination.members)
+    assert combination.joined == has_joined or (combination.joined is None and (is_unknown or _open(combination)))
     assert all(is_true(test, rows, streams) for test in combination.tests if test.holds != "unknown")
     if combination.joined is False and all(member.fate in ("stored", "purged") for member in combination.members):
         assert combination.refused_by is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.observe.why.test_why_partners import MINUTE, put_results, query_of, told, why
+from tests.observe.why.test_why_partners import MINUTE, messages_of, put_results, query_of, why
 from tests.spilling.hand import Hand, in_stream
 from watersmeet.placement import Central
 from watersmeet.query.query import Query
@@ -32,33 +32,33 @@ def spilled(tmp_path: Path) -> Run:
 
 
 def test_a_result_is_owed_as_long_as_its_last_tuple_has_not_asked_what_is_cold(spilled: Run, tmp_path: Path) -> None:
-    owed = why(spilled, tmp_path, **PAIR)
-    assert owed.joined is None
-    assert "may still be owed" in told(owed)[0]
+    answer = why(spilled, tmp_path, **PAIR)
+    assert answer.joined is None
+    assert "may still be owed" in messages_of(answer)[0]
     before = why(spilled, tmp_path, orders={"id": 1}, payments={"id": 10})  # found before the order was put off
-    assert before.joined and "They have joined" in told(before)[0]
+    assert before.joined and "They have joined" in messages_of(before)[0]
 
 
 def test_what_is_cold_and_paid_owes_nothing(spilled: Run, tmp_path: Path) -> None:
-    assert told(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results. Some may still be owed.")
+    assert messages_of(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results. Some may still be owed.")
     assert spilled.lull(Central(), all=True)
     assert spilled.state is not None
     assert all(chunk.unit != HOT for chunk in spilled.state.chunks.values() if chunk.stream == 0)
     put_results(spilled, tmp_path)
     paid = why(spilled, tmp_path, **PAIR)
     assert paid.joined
-    assert told(paid) == ["They have joined: the result of 1970-01-01 00:01:00 came in one of batches 1 to 2."]
-    shown = told(why(spilled, tmp_path, sink=True, **PAIR))
-    assert shown == ["They have joined: the result of 1970-01-01 00:01:00 came in batch 2."]
-    assert told(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results.")
+    assert messages_of(paid) == ["They have joined: the result of 1970-01-01 00:01:00 came in one of batches 1 to 2."]
+    messages = messages_of(why(spilled, tmp_path, sink=True, **PAIR))
+    assert messages == ["They have joined: the result of 1970-01-01 00:01:00 came in batch 2."]
+    assert messages_of(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results.")
 
 
 def test_that_there_is_no_result_says_nothing_while_some_are_owed(spilled: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     bare = replace(spilled.query, predicates=(), conjuncts=query_of("near(orders.x, payments.x)").conjuncts)
-    found = why(spilled, tmp_path, bare, sink=True, **PAIR)
-    assert found.joined is None
-    assert told(found)[0] == "No result in the output holds both so far, and some may still be owed."
+    answer = why(spilled, tmp_path, bare, sink=True, **PAIR)
+    assert answer.joined is None
+    assert messages_of(answer)[0] == "No result in the output holds both so far, and some may still be owed."
 
 
 def refreshed() -> Query:
@@ -82,18 +82,18 @@ NOT_KEPT = "payments is read for each batch, and none of it is kept"
 def test_what_is_missing_in_a_table_that_is_read_anew_is_told_by_results(read_anew: Run, tmp_path: Path) -> None:
     untold = why(read_anew, tmp_path, orders={"id": 1})
     assert untold.joined is None
-    assert told(untold) == [f"Whether others complete it can't be told: {NOT_KEPT}."]
-    for order, joined in ((1, True), (2, False)):
-        assert why(read_anew, tmp_path, sink=True, orders={"id": order}).joined is joined
-    shown = told(why(read_anew, tmp_path, sink=True, orders={"id": 1}))
-    assert shown == [
+    assert messages_of(untold) == [f"Whether others complete it is unknown: {NOT_KEPT}."]
+    for order, has_joined in ((1, True), (2, False)):
+        assert why(read_anew, tmp_path, sink=True, orders={"id": order}).joined is has_joined
+    messages = messages_of(why(read_anew, tmp_path, sink=True, orders={"id": 1}))
+    assert messages == [
         "It has joined: the output holds 1 result with it, put out in batch 0.",
-        f"From state alone it can't be told: {NOT_KEPT}.",
+        f"State alone does not show it: {NOT_KEPT}.",
     ]
 
 
 def test_a_row_of_such_a_table(read_anew: Run, tmp_path: Path) -> None:
     (row,) = why(read_anew, tmp_path, payments={"id": 11}).tuples
     assert row.fate == "unknown"
-    assert row.says == "is not in state. The table is read for each batch, and none of it is kept."
+    assert row.message == "is not in state. The table is read for each batch, and none of it is kept."
     assert why(read_anew, tmp_path, sink=True, **PAIR).joined

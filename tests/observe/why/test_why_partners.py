@@ -1,4 +1,4 @@
-"""What is said of tuples where streams are optional: partners, what is open, what can't be told."""
+"""What is said of tuples where streams are optional: partners, what is open, what is unknown."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +10,12 @@ import pytest
 
 from tests.batch.test_engine import SCHEMA, near
 from tests.observe.why.test_why_joins import DUCK, put_out
-from watersmeet.observe.why import ask
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs, Sink
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.placement import Central, Layout
 from watersmeet.placement.central import CentralPlacement
 from watersmeet.predicate.model import Column, Dialect
@@ -60,21 +61,23 @@ def ran(query: Query, folder: Path, batches: list[list[Row]]) -> Run:
     return run
 
 
-def why(run: Run, folder: Path, query: Query | None = None, sink: bool = False, **given: Any) -> Answer:
+def why(run: Run, folder: Path, query: Query | None = None, sink: bool = False, **values_by_stream: Any) -> Answer:
     assert run.state is not None
     query = query or run.query
     names = [stream.name for stream in query.streams]
     sides = {"late": {name: str(folder / "late" / name) for name in names}}
     shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hidden_streams}
-    outputs = Outputs("me", sides, Sink(str(folder / "out"), "parquet") if sink else None, shows)
-    kept = Kept(query, run.store, run.state)
-    return ask.answered(ask.Query(kept, DUCK, float, outputs, run.progress), asked(query, given, DUCK))
+    outputs = OutputFiles("me", sides, ResultFolder(str(folder / "out"), "parquet") if sink else None, shows)
+    state = JoinState(query, run.store, run.state)
+    return answer_question(
+        StateEvidence(state, DUCK, float, outputs, run.progress), parse_question(query, values_by_stream, DUCK)
+    )
 
 
-def told(answer: Answer) -> list[str]:
+def messages_of(answer: Answer) -> list[str]:
     """What is said of the combination."""
     (combination,) = answer.combinations
-    return list(combination.says)
+    return list(combination.messages)
 
 
 FIRST = "of 1970-01-01 00:04:00 (k = 'p'), which came in batch 0"
@@ -84,7 +87,7 @@ UNPAID = "a result at 1970-01-01 00:01:00, put out in batch 0: it has no partner
 
 
 @pytest.mark.parametrize(
-    ("how", "order", "joined", "says"),
+    ("how", "order", "has_joined", "messages"),
     [
         ("anti", 1, False, [f"It gives no result: it has 2 partners in payments, the first {FIRST}."]),
         ("anti", 2, True, [f"It gives {UNPAID}"]),
@@ -110,15 +113,15 @@ UNPAID = "a result at 1970-01-01 00:01:00, put out in batch 0: it has no partner
         ),
     ],
 )
-def test_a_required_tuple(tmp_path: Path, how: How, order: int, joined: bool | None, says: list[str]) -> None:
+def test_a_required_tuple(tmp_path: Path, how: How, order: int, has_joined: bool | None, messages: list[str]) -> None:
     run = ran(query_of(payments=how), tmp_path, BATCHES)
-    found = why(run, tmp_path, orders={"id": order})
-    assert found.joined is joined
-    assert told(found) == says
+    answer = why(run, tmp_path, orders={"id": order})
+    assert answer.joined is has_joined
+    assert messages_of(answer) == messages
 
 
 @pytest.mark.parametrize(
-    ("how", "order", "payment", "joined", "says"),
+    ("how", "order", "payment", "has_joined", "messages"),
     [
         ("anti", 1, "p", False, ["payments is a partner of orders, so that orders gives no result."]),
         ("anti", 2, "q", False, ["payments is no partner of orders: it is late.", f"orders gives {UNPAID}"]),
@@ -151,28 +154,30 @@ def test_a_required_tuple(tmp_path: Path, how: How, order: int, joined: bool | N
     ],
 )
 def test_a_tuple_and_a_partner(
-    tmp_path: Path, how: How, order: int, payment: str, joined: bool | None, says: list[str]
+    tmp_path: Path, how: How, order: int, payment: str, has_joined: bool | None, messages: list[str]
 ) -> None:
     run = ran(query_of(payments=how), tmp_path, BATCHES)
     when = {"ts": "1970-01-01 00:04:00"} if payment == "p" else {}
-    found = why(run, tmp_path, orders={"id": order}, payments={"k": payment, **when})
-    assert found.joined is joined
-    assert told(found) == says
+    answer = why(run, tmp_path, orders={"id": order}, payments={"k": payment, **when})
+    assert answer.joined is has_joined
+    assert messages_of(answer) == messages
 
 
 @pytest.mark.parametrize(
-    ("how", "payment", "joined", "says"),
+    ("how", "payment", "has_joined", "messages"),
     [
         ("anti", "s", False, "It matches 1 tuple of orders that is there now, which gives no result."),
         ("semi", "s", True, "It matches 1 tuple of orders that is there now, which gives 1 result."),
         ("left", "z", False, "No tuple of orders that is there now matches it."),
     ],
 )
-def test_an_optional_tuple_alone(tmp_path: Path, how: How, payment: str, joined: bool | None, says: str) -> None:
+def test_an_optional_tuple_alone(
+    tmp_path: Path, how: How, payment: str, has_joined: bool | None, messages: str
+) -> None:
     run = ran(query_of(payments=how), tmp_path, BATCHES)
-    found = why(run, tmp_path, payments={"k": payment})
-    assert found.joined is joined
-    assert told(found) == [says]
+    answer = why(run, tmp_path, payments={"k": payment})
+    assert answer.joined is has_joined
+    assert messages_of(answer) == [messages]
 
 
 def test_two_optional_streams_wait_until_all_is_closed(tmp_path: Path) -> None:
@@ -180,16 +185,16 @@ def test_two_optional_streams_wait_until_all_is_closed(tmp_path: Path) -> None:
     refunds: list[Row] = [("refunds", 21, 2, "q"), ("orders", 7, 31, "v"), ("refunds", 22, 31, "u")]
     batches = [*BATCHES[:1], [*BATCHES[1], *refunds]]
     run = ran(query_of(where, payments="left", refunds="anti"), tmp_path, batches)
-    assert told(why(run, tmp_path, orders={"id": 1})) == [
+    assert messages_of(why(run, tmp_path, orders={"id": 1})) == [
         f"It gives at least 2 results: it has 2 partners in payments that are still stored, the first {SHOWN}; "
         "it has no partner in refunds."
     ]
     refunded = why(run, tmp_path, orders={"id": 2}, refunds={"k": "q"})
     assert refunded.joined is False
-    assert told(refunded) == ["refunds is a partner of orders, so that orders gives no result."]
+    assert messages_of(refunded) == ["refunds is a partner of orders, so that orders gives no result."]
     pending = why(run, tmp_path, orders={"id": 4}, payments={"k": "s"})
     assert pending.joined is None
-    assert told(pending)[:2] == [
+    assert messages_of(pending)[:2] == [
         "payments is a partner of orders.",
         "orders is still open: it has a partner in payments, of 1970-01-01 00:33:00 (id = 15, x = 1.0, k = 's'), which "
         "came in batch 1; it has no partner in refunds so far.",
@@ -200,17 +205,19 @@ def test_some_of_the_required_streams(tmp_path: Path) -> None:
     where = "orders.k = payments.k AND orders.k = parcels.k"
     batches = [[*BATCHES[0], ("parcels", 31, 1, "p"), ("parcels", 32, 30, "s"), ("parcels", 33, 31, "s")], BATCHES[1]]
     run = ran(query_of(where, payments="semi", parcels="inner"), tmp_path, batches)
-    found = why(run, tmp_path, orders={"id": 4})
-    assert found.joined
-    assert told(found) == [
+    answer = why(run, tmp_path, orders={"id": 4})
+    assert answer.joined
+    assert messages_of(answer) == [
         "It is part of 2 combinations of orders and parcels that are there now: they give 2 results."
     ]
     lonely = why(run, tmp_path, orders={"id": 5})
     assert lonely.joined is False
-    assert told(lonely) == ["No tuple of parcels that is there now completes it."]
-    met = why(run, tmp_path, payments={"k": "s"}, parcels={"id": 33})
-    assert met.joined
-    assert told(met) == ["They match 1 combination of orders and parcels that is there now, which gives 1 result."]
+    assert messages_of(lonely) == ["No tuple of parcels that is there now completes it."]
+    answer = why(run, tmp_path, payments={"k": "s"}, parcels={"id": 33})
+    assert answer.joined
+    assert messages_of(answer) == [
+        "They match 1 combination of orders and parcels that is there now, which gives 1 result."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +231,8 @@ def test_some_of_the_required_streams(tmp_path: Path) -> None:
 )
 def test_no_watermark_yet(tmp_path: Path, window: Window, until: str) -> None:
     run = ran(query_of(window=window, payments="anti"), tmp_path, [[("orders", 1, 1, "p")]])
-    found = told(why(run, tmp_path, orders={"id": 1}))
-    assert found[1:] == [f"A partner may come until the watermark {until}; there is none yet."]
+    answer = messages_of(why(run, tmp_path, orders={"id": 1}))
+    assert answer[1:] == [f"A partner may come until the watermark {until}; there is none yet."]
 
 
 def put_results(run: Run, folder: Path) -> None:
@@ -241,14 +248,14 @@ def test_what_has_been_purged_is_told_by_results(tmp_path: Path) -> None:
     later: list[Row] = [("orders", 6, 90, "x"), ("payments", 17, 90, "y")]
     run = ran(query_of(payments="anti"), tmp_path, [*BATCHES, later])
     put_results(run, tmp_path)
-    for order, joined in ((2, True), (1, False)):
+    for order, has_joined in ((2, True), (1, False)):
         assert why(run, tmp_path, orders={"id": order}).joined is None
-        assert why(run, tmp_path, orders={"id": order}, sink=True).joined is joined
-    gone = why(run, tmp_path, orders={"id": 2}, sink=True)
-    assert told(gone) == ["The output holds 1 result with it, put out in batch 2."]
+        assert why(run, tmp_path, orders={"id": order}, sink=True).joined is has_joined
+    answer = why(run, tmp_path, orders={"id": 2}, sink=True)
+    assert messages_of(answer) == ["The output holds 1 result with it, put out in batch 2."]
     none = "No result in the output holds it."
     had = "Either it never arrived or, if it came and was taken, it most likely had a partner in payments."
-    assert told(why(run, tmp_path, orders={"id": 1}, sink=True)) == [none, had]
+    assert messages_of(why(run, tmp_path, orders={"id": 1}, sink=True)) == [none, had]
     assert why(run, tmp_path, orders={"id": 2}, payments={"k": "q"}, sink=True).joined is False
 
 
@@ -256,9 +263,9 @@ def test_a_purged_tuple_of_a_semi_join_without_a_result_most_likely_had_no_partn
     run = ran(query_of(payments="semi"), tmp_path, [*BATCHES, [("orders", 6, 90, "x"), ("payments", 17, 90, "y")]])
     put_results(run, tmp_path)
     had = "Either it never arrived or, if it came and was taken, it most likely had no partner in payments."
-    assert told(why(run, tmp_path, orders={"id": 2}, sink=True))[1:] == [had]
-    assert len(told(why(run, tmp_path, orders={"id": 1}, sink=True))) == 1
-    assert len(told(why(run, tmp_path, orders={"id": 2}, payments={"k": "q"}, sink=True))) == 1
+    assert messages_of(why(run, tmp_path, orders={"id": 2}, sink=True))[1:] == [had]
+    assert len(messages_of(why(run, tmp_path, orders={"id": 1}, sink=True))) == 1
+    assert len(messages_of(why(run, tmp_path, orders={"id": 2}, payments={"k": "q"}, sink=True))) == 1
 
 
 def test_predicates_that_are_not_at_hand(tmp_path: Path) -> None:
@@ -266,27 +273,32 @@ def test_predicates_that_are_not_at_hand(tmp_path: Path) -> None:
     put_results(run, tmp_path)
     bare = replace(run.query, predicates=())
     told_here = "since `near(orders.x, payments.x)` can't be answered here"
-    found = why(run, tmp_path, bare, orders={"id": 5})
-    assert found.joined is None
+    answer = why(run, tmp_path, bare, orders={"id": 5})
+    assert answer.joined is None
     assert (
-        told(found)[0]
-        == f"State does not tell whether it gives a result: partners in payments can't be told, {told_here}."
+        messages_of(answer)[0]
+        == f"State does not show whether it gives a result: partners in payments are unknown, {told_here}."
     )
-    assert told(found)[2] == "It can't be told whether there is a result with it."
-    assert told(why(run, tmp_path, bare, sink=True, orders={"id": 5}))[2] == "No result in the output holds it so far."
+    assert messages_of(answer)[2] == "It is unknown whether there is a result with it."
+    assert (
+        messages_of(why(run, tmp_path, bare, sink=True, orders={"id": 5}))[2]
+        == "No result in the output holds it so far."
+    )
     both = why(run, tmp_path, bare, orders={"id": 5}, payments={"x": 1.0, "ts": "1970-01-01 00:33:00"})
     assert both.joined is False
-    assert told(both)[0].startswith("It can't be told whether payments is a partner of orders: `near(orders.x")
+    assert messages_of(both)[0].startswith("It is unknown whether payments is a partner of orders: `near(orders.x")
     alone = why(run, tmp_path, bare, payments={"ts": "1970-01-01 00:33:00"})
-    assert told(alone) == [f"Whether others of orders go with it can't be told: {told_here.removeprefix('since ')}."]
+    assert messages_of(alone) == [
+        f"Whether others of orders go with it is unknown: {told_here.removeprefix('since ')}."
+    ]
 
 
 def test_a_stream_that_is_not_shown_is_not_looked_up_in_results(tmp_path: Path) -> None:
     run = ran(query_of(payments="anti"), tmp_path, BATCHES)
     put_results(run, tmp_path)
-    found = why(run, tmp_path, sink=True, payments={"id": 11})
-    assert found.tuples[0].fate == "unknown" and "state keeps ts and k" in found.tuples[0].says
-    assert found.joined is False
+    answer = why(run, tmp_path, sink=True, payments={"id": 11})
+    assert answer.tuples[0].fate == "unknown" and "state keeps ts and k" in answer.tuples[0].message
+    assert answer.joined is False
 
 
 def test_null_in_the_place_of_a_missing_member_is_no_tuple(tmp_path: Path) -> None:

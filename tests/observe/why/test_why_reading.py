@@ -14,11 +14,11 @@ import pytest
 from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.metadata.constraints import Key, Ordered
-from watersmeet.observe.why import kept
-from watersmeet.observe.why.asked import asked, chosen
-from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
-from watersmeet.observe.why.stored import why
-from watersmeet.observe.why.written import Written, write, written
+from watersmeet.observe.why import join_state
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
+from watersmeet.observe.why.question import find_join, parse_question
+from watersmeet.observe.why.why_file import JoinDescription, read_descriptions, write_descriptions
+from watersmeet.observe.why.why_pair import why_checkpoint as why
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect, HiddenColumn
 from watersmeet.predicate.parse import parse_where
@@ -55,7 +55,7 @@ def query_of(where: str = WHERE) -> Query:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "wanted"),
+    ("name", "value_given", "expected"),
     [
         ("id", "17", 17),
         ("ID", 17, 17),
@@ -85,15 +85,15 @@ def query_of(where: str = WHERE) -> Query:
         ("props", None, None),
     ],
 )
-def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any) -> None:
-    (found,) = asked(query_of(), {"A": {name: given}}, DUCK)
-    (value,) = found.values.values()
-    seen = value.as_py()
-    assert (seen.replace(tzinfo=None) if isinstance(seen, datetime) else seen) == wanted
+def test_values_are_read_in_the_columns_type(name: str, value_given: Any, expected: Any) -> None:
+    (selector,) = parse_question(query_of(), {"A": {name: value_given}}, DUCK)
+    (value,) = selector.values.values()
+    value_read = value.as_py()
+    assert (value_read.replace(tzinfo=None) if isinstance(value_read, datetime) else value_read) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("id = 17 AND k = 'x y'", "id = 17 AND k = 'x y'"),
         ("(a.id = -17)", "id = -17"),
@@ -102,18 +102,18 @@ def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any)
         ("ts = TIMESTAMP '2026-01-01 12:00:00'", "ts = 2026-01-01 12:00:00"),
     ],
 )
-def test_text_that_names_a_tuple(text: str, shown: str) -> None:
-    assert asked(query_of(), {"a": text}, DUCK)[0].text == shown
+def test_text_that_names_a_tuple(text: str, expected: str) -> None:
+    assert parse_question(query_of(), {"a": text}, DUCK)[0].text == expected
 
 
 @pytest.mark.parametrize("text", ["b.id = 1", "id = x", "id = 1 OR id = 2", "17", "id IN (1)", "lower(k) = 'x'"])
 def test_text_that_does_not(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not of the form"):
-        asked(query_of(), {"a": text}, DUCK)
+        parse_question(query_of(), {"a": text}, DUCK)
 
 
 def test_rows_are_compared_as_spark_does() -> None:
-    nan, null = (asked(query_of(), {"a": {"x": x}}, DUCK)[0] for x in (float("nan"), None))
+    nan, null = (parse_question(query_of(), {"a": {"x": x}}, DUCK)[0] for x in (float("nan"), None))
     values = {2: pa.array([1.0, None, float("nan")])}
     assert nan.mask(values).tolist() == [False, False, True]
     assert null.mask(values).tolist() == [False, True, False]
@@ -124,7 +124,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "others"),
+    ("name", "expected", "others"),
     [
         ("tags", ["x", "y"], [["x"], ["y", "x"], ["x", "y", "z"], [None, "y"], [], None]),
         ("tags", ["x", None], [["x", "y"], ["x"], [None, "x"]]),
@@ -138,16 +138,16 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
         ("day", "2026-01-01", [date(2026, 1, 2), None]),
     ],
 )
-def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]) -> None:
-    (found,) = asked(query_of(), {"a": {name: wanted}}, DUCK)
-    field, value = next(iter(found.values.items()))
+def test_values_of_all_kinds_are_found(name: str, expected: Any, others: list[Any]) -> None:
+    (selector,) = parse_question(query_of(), {"a": {name: expected}}, DUCK)
+    field, value = next(iter(selector.values.items()))
     rows = pa.array([*others, value.as_py(), *others], SCHEMA.field(field).type)
-    for given in (rows, pa.chunked_array([rows[:1], rows[1:]])):
-        assert np.flatnonzero(found.mask({field: given})).tolist() == [len(others)]
+    for values in (rows, pa.chunked_array([rows[:1], rows[1:]])):
+        assert np.flatnonzero(selector.mask({field: values})).tolist() == [len(others)]
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "value_given", "message"),
     [
         (
             "props",
@@ -164,54 +164,54 @@ def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]
         ("id", NAN, "is no such value"),
     ],
 )
-def test_values_that_no_row_can_have(name: str, given: Any, says: str) -> None:
-    with pytest.raises(DefinitionError, match=says):
-        asked(query_of(), {"a": {name: given}}, DUCK)
+def test_values_that_no_row_can_have(name: str, value_given: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        parse_question(query_of(), {"a": {name: value_given}}, DUCK)
 
 
 def test_streams_of_one_join() -> None:
     inner = replace(query_of(), streams=tuple(replace(s, name=f"{s.name}2") for s in query_of().streams))
     joins = {"j": query_of(), "j_0": inner}
-    assert chosen(joins, {"A2": {}, "b2": {}}) == "j_0"
+    assert find_join(joins, {"A2": {}, "b2": {}}) == "j_0"
     with pytest.raises(DefinitionError, match="a and a2 are not streams of one join; those of each are a and b; a2"):
-        chosen(joins, {"a": {}, "a2": {}})
+        find_join(joins, {"a": {}, "a2": {}})
 
 
 def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
     query, store = query_of(), Store(str(tmp_path))
-    outputs = Outputs("me", {"late": {"a": "/x/a"}}, Sink("/out", "parquet"), shown_by(query))
-    write(store, {"j": Written(query, outputs)})
-    assert written(store) == {"j": Written(query, outputs)}
-    assert written(store)["j"].outputs.shows[Column(1, 0)] == ("b", "id")
+    outputs = OutputFiles("me", {"late": {"a": "/x/a"}}, ResultFolder("/out", "parquet"), columns_in_results(query))
+    write_descriptions(store, {"j": JoinDescription(query, outputs)})
+    assert read_descriptions(store) == {"j": JoinDescription(query, outputs)}
+    assert read_descriptions(store)["j"].outputs.columns[Column(1, 0)] == ("b", "id")
     with pytest.raises(TypeError, match="is no part of a join"):
-        write(store, {"j": Written(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
+        write_descriptions(store, {"j": JoinDescription(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
     whole = (tmp_path / "why.json").read_bytes()
     for damage in (b"nonsense", whole[:-1], whole[:40], b"{}"):
         (tmp_path / "why.json").write_bytes(damage)
         with pytest.raises(StateError, match=r"why\.json, is damaged.*; start the query once, which writes it anew\.$"):
-            written(store)
+            read_descriptions(store)
 
 
 def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:
     query, stores = query_of(), [Store(str(tmp_path / name)) for name in "xy"]
     for store in stores:
-        write(store, {"j": Written(query, Outputs(claim(store, query.description())))})
-    assert written(stores[0])["j"].query == query
+        write_descriptions(store, {"j": JoinDescription(query, OutputFiles(claim(store, query.description())))})
+    assert read_descriptions(stores[0])["j"].query == query
     shutil.copy(tmp_path / "y" / "why.json", tmp_path / "x" / "why.json")
     with pytest.raises(StateError, match=r"why\.json, is another checkpoint's; start the query once, which writes it"):
-        written(stores[0])
+        read_descriptions(stores[0])
     shutil.copytree(tmp_path / "y", tmp_path / "moved")
-    assert written(Store(str(tmp_path / "moved")))["j"].query == query
+    assert read_descriptions(Store(str(tmp_path / "moved")))["j"].query == query
 
 
 def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
-    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
     with pytest.raises(StateError, match="has not run a batch yet"):
         why(str(tmp_path), {"a": {"id": "1"}}, float)
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "expected"),
     [
         (["--a", "id = 4 AND k = 'x y'"], {"id": "4", "k": "x y"}),
         (["--a=id=4 AND k='x'"], {"id": "4", "k": "x"}),
@@ -221,15 +221,17 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
         (["--a", "k='x'"], {"k": "'x'"}),
     ],
 )
-def test_columns_on_the_command_line(monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: dict[str, str]) -> None:
-    given: list[Any] = []
-    monkeypatch.setattr("watersmeet.observe.why.stored.why", lambda *all: given.append(all))
+def test_columns_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], expected: dict[str, str]
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("watersmeet.observe.why.why_pair.why_checkpoint", lambda *all: calls.append(all))
     assert cli.main(["why", "checkpoint", *words]) == 0
-    assert given[0][:2] == ("checkpoint", {"a": wanted})
+    assert calls[0][:2] == ("checkpoint", {"a": expected})
 
 
 def test_a_command_without_a_tuple_is_told_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
     assert cli.main(["why", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "watersmeet: Name a tuple to ask about, such as --a id=VALUE.\n"
 
@@ -239,29 +241,29 @@ def test_state_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> No
     run = Run(Query(streams), Store(str(tmp_path)))
     row = {"id": 1, "ts": 5}
     run.step(Central(), [(0, row)])
-    seen = []
+    batches = []
 
     def make(state: Manifest | None) -> int:
         assert state is not None
-        seen.append(state.batch)
-        if len(seen) < 3:
+        batches.append(state.batch)
+        if len(batches) < 3:
             run.step(Central(), [(0, row)])
             raise StateError("a chunk is gone")
         return state.batch
 
-    assert kept.read(run.store, make) == 2
-    assert seen == [0, 1, 2]
-    seen.clear()
+    assert join_state.read_newest(run.store, make) == 2
+    assert batches == [0, 1, 2]
+    batches.clear()
     with pytest.raises(StateError, match="a chunk is gone"):
-        kept.read(run.store, lambda state: make(None) if state is None else _gone())
+        join_state.read_newest(run.store, lambda state: make(None) if state is None else _raise_gone())
 
     def always(state: Manifest | None) -> int:
         run.step(Central(), [(0, row)])
-        return _gone()
+        return _raise_gone()
 
     with pytest.raises(StateError, match="changes faster than it can be read"):
-        kept.read(run.store, always)
+        join_state.read_newest(run.store, always)
 
 
-def _gone() -> int:
+def _raise_gone() -> int:
     raise StateError("a chunk is gone")

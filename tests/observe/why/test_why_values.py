@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.observe.why.answer import Check
-from watersmeet.observe.why.ask import Query as Asking
-from watersmeet.observe.why.ask import answered
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -52,10 +52,12 @@ def check(
     run = Run(query, Store(str(folder)))
     run.step(PSP(1), [(0, A | (a or {})), (1, B | (b or {}))])
     assert run.state is not None
-    question = asked(query, {"a": {"id": 1}, "b": {"id": 2}}, DUCK)
-    (combination,) = answered(Asking(Kept(query, run.store, run.state), DUCK, float), question).combinations
-    (found,) = (test for test in combination.tests if test.kind == "conjunct")
-    return found
+    question = parse_question(query, {"a": {"id": 1}, "b": {"id": 2}}, DUCK)
+    (combination,) = answer_question(
+        StateEvidence(JoinState(query, run.store, run.state), DUCK, float), question
+    ).combinations
+    (tests,) = (test for test in combination.tests if test.kind == "conjunct")
+    return tests
 
 
 @pytest.mark.parametrize(
@@ -90,30 +92,30 @@ def check(
     ],
 )
 def test_the_values_that_are_compared(tmp_path: Path, where: str, says: str) -> None:
-    found = check(tmp_path, where)
-    assert found.name == where and found.holds == "FALSE"
-    assert "is FALSE" + says in found.says
-    assert where == HAVERSINE or found.says.startswith(f"`{where}`")
+    tests = check(tmp_path, where)
+    assert tests.name == where and tests.holds == "FALSE"
+    assert "is FALSE" + says in tests.message
+    assert where == HAVERSINE or tests.message.startswith(f"`{where}`")
 
 
 def test_programs_see_them_too(tmp_path: Path) -> None:
-    found = check(tmp_path, "abs(a.x - b.x) < 2")
-    assert found.values == {"abs(a.x - b.x)": 18.5, "a.x": 30.0, "b.x": 11.5}
+    tests = check(tmp_path, "abs(a.x - b.x) < 2")
+    assert tests.values == {"abs(a.x - b.x)": 18.5, "a.x": 30.0, "b.x": 11.5}
     distance, lat = HAVERSINE.removesuffix(" < 0.2"), check(tmp_path / "near", HAVERSINE).values
     assert lat[distance] == pytest.approx(0.2324633) and lat["a.lat"] == 52.5
 
 
 def test_null(tmp_path: Path) -> None:
     rest = ", and it must be < 2 (a.x = NULL, b.x = 11.5)"
-    found = check(tmp_path, "abs(a.x - b.x) < 2", {"x": None})
-    assert found.says == f"`abs(a.x - b.x) < 2` is NULL: abs(a.x - b.x) = NULL{rest}"
+    tests = check(tmp_path, "abs(a.x - b.x) < 2", {"x": None})
+    assert tests.message == f"`abs(a.x - b.x) < 2` is NULL: abs(a.x - b.x) = NULL{rest}"
     near = check(tmp_path / "near", "exp(a.x - b.x) < 2", {"x": None})
-    assert near.says == f"`exp(a.x - b.x) < 2` is NULL: exp(a.x - b.x) = NULL{rest}"
+    assert near.message == f"`exp(a.x - b.x) < 2` is NULL: exp(a.x - b.x) = NULL{rest}"
 
 
 def test_what_raises_is_not_shown(tmp_path: Path) -> None:
-    found = check(tmp_path, "a.n / b.n > 2", b={"n": 0}, size=1)  # windows keep them apart, or the join would stop
-    assert found.holds == "raises" and found.values == {"a.n": 6, "b.n": 0}
+    tests = check(tmp_path, "a.n / b.n > 2", b={"n": 0}, size=1)  # windows keep them apart, or the join would stop
+    assert tests.holds == "raises" and tests.values == {"a.n": 6, "b.n": 0}
 
 
 @pytest.mark.parametrize(
@@ -122,5 +124,5 @@ def test_what_raises_is_not_shown(tmp_path: Path) -> None:
 )
 def test_as_many_digits_as_it_takes(tmp_path: Path, over: float, shown: str) -> None:
     """The value of exp is known but for its last bits; it is never shown such that it would pass."""
-    found = check(tmp_path, "exp(a.x - b.x) < 1", {"x": 1 + float(np.log1p(over))}, {"x": 1.0})
-    assert f"exp(a.x - b.x) = {shown}, and it must be < 1 " in found.says
+    tests = check(tmp_path, "exp(a.x - b.x) < 1", {"x": 1 + float(np.log1p(over))}, {"x": 1.0})
+    assert f"exp(a.x - b.x) = {shown}, and it must be < 1 " in tests.message

@@ -1,188 +1,278 @@
-"""Turns what is recorded into the view; pure: the time is given."""
+"""Turns a checkpoint into the view; pure: the time is an argument."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from watersmeet.formatting import format_bytes
-from watersmeet.observe.dashboard.course import Course, Progress, ended
-from watersmeet.observe.dashboard.decisions import decisions
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointSnapshot
+from watersmeet.observe.dashboard.dashboard_view import (
+    Bar,
+    BatchChart,
+    DashboardView,
+    Figure,
+    LogEntry,
+    Table,
+    TableCell,
+)
+from watersmeet.observe.dashboard.formats import (
+    DAY,
+    NOTHING,
+    format_count,
+    format_milliseconds,
+    format_rate,
+    short_duration,
+    short_seconds,
+    short_time,
+    text_cell,
+)
 from watersmeet.observe.dashboard.joins import JoinRecord, join_view
-from watersmeet.observe.dashboard.recorded import Recorded
+from watersmeet.observe.dashboard.recent_batches import Progress, RecentBatches, end_time
 from watersmeet.observe.dashboard.verdict import verdict
-from watersmeet.observe.dashboard.view import Bar, Batches, Cell, Figure, Table, View
-from watersmeet.observe.dashboard.words import DAY, NOTHING, brief, clock, count, lasting, milliseconds, plain, rate
 
 SAMPLES = 8
-"""Rows that were not joined, of which samples are shown."""
+"""The most samples of refused rows that are shown."""
 WIDE = 200
 """Characters of such a row that are shown."""
+LISTED = 20
+"""The most decisions that are shown."""
+NAMES = {"chosen": "Strategy", "master": "Master stream", "segmentSeconds": "Seconds of a segment", "ring": "Ring",
+         "lengths": "Ring lengths", "order": "Join order"}  # fmt: skip
 
 
-def view(recorded: Recorded, now: int) -> View:
+def build_view(snapshot: CheckpointSnapshot, now: int) -> DashboardView:
     """Return what a screen shows.
 
     Args:
-        recorded: What is recorded of a query.
+        snapshot: The checkpoint of a query.
         now: The time, in microseconds since the epoch.
     """
-    course = Course(recorded.progress)
+    batches = RecentBatches(snapshot.progress)
     joins: tuple[JoinRecord, ...] = ()
-    if recorded.manifest is not None:
-        joins = tuple(JoinRecord("", recorded.query, recorded.manifest, course).walk())
-    return View(
-        _title(recorded),
-        recorded.root.removesuffix("/watersmeet"),
-        _facts(recorded),
-        clock(now),
-        verdict(recorded, course, now),
-        figures(course),
+    if snapshot.manifest is not None:
+        joins = tuple(JoinRecord("", snapshot.query, snapshot.manifest, batches).walk())
+    return DashboardView(
+        _title(snapshot),
+        snapshot.root.removesuffix("/watersmeet"),
+        _facts(snapshot),
+        short_time(now),
+        verdict(snapshot, batches, now),
+        figures(batches),
         tuple(map(join_view, joins)),
-        batches(course),
-        debts(course),
-        decisions(course),
-        refused(course),
+        batch_chart(batches),
+        owed_table(batches),
+        list_decisions(batches),
+        refused_table(batches),
     )
 
 
-def _title(recorded: Recorded) -> str:
-    """Return what the user calls the query, or else its streams."""
-    name = recorded.progress[-1].get("name") if recorded.progress else None
-    return str(name or ", ".join(recorded.query.get("streams", ())) or "join")
+def _title(snapshot: CheckpointSnapshot) -> str:
+    """Return the query's name, or else its streams."""
+    name = snapshot.progress[-1].get("name") if snapshot.progress else None
+    return str(name or ", ".join(snapshot.query.get("streams", ())) or "join")
 
 
-def _facts(recorded: Recorded) -> str:
-    last = recorded.progress[-1] if recorded.progress else {}
-    batch = f"batch {last['batchId']:,} at {clock(ended(last))}" if last else ""
+def _facts(snapshot: CheckpointSnapshot) -> str:
+    last = snapshot.progress[-1] if snapshot.progress else {}
+    batch = f"batch {last['batchId']:,} at {short_time(end_time(last))}" if last else ""
     where = {"driver": "in the driver", "task": "in tasks"}.get(last.get("process", ""), "")
     exchange = last.get("exchange", "")
     facts = (batch, last.get("strategy", ""), f"exchange {exchange}" if exchange else "", where)
-    return " · ".join(fact for fact in (*facts, recorded.holder.process) if fact)
+    return " · ".join(fact for fact in (*facts, snapshot.runner.process) if fact)
 
 
-def figures(course: Course) -> tuple[Figure, ...]:
-    """Return the numbers to watch: how long, how many, how fresh, how much."""
-    if not course.batches:
+def figures(recent: RecentBatches) -> tuple[Figure, ...]:
+    """Return the numbers to watch: batch time, rates, freshness and size of state."""
+    if not recent.progress:
         return ()
-    last = course.batches[-1]
-    trigger, took = last.get("triggerMs"), last["durationMs"]["total"]
-    figures = [
+    last = recent.progress[-1]
+    trigger, duration = last.get("triggerMs"), last["durationMs"]["total"]
+    cards = [
         Figure(
             "batch time",
-            milliseconds(took),
-            f"of {brief(trigger)}" if trigger else "no trigger interval",
-            course.series(lambda p: p["durationMs"]["total"]),
+            format_milliseconds(duration),
+            f"of {short_seconds(trigger)}" if trigger else "no trigger interval",
+            recent.series(lambda p: p["durationMs"]["total"]),
             trigger,
-            "watch" if trigger and took > trigger else "",
+            "watch" if trigger and duration > trigger else "",
         ),
-        _flow("rows in", course, lambda p: sum(p.get("inputRows", {}).values())),
-        _flow("results", course, lambda p: p.get("outputRows", 0)),
-        _watermark(course),
-        _latency(course),
+        _rate_figure("rows in", recent, lambda p: sum(p.get("inputRows", {}).values())),
+        _rate_figure("results", recent, lambda p: p.get("outputRows", 0)),
+        _watermark_figure(recent),
+        _latency_figure(recent),
         Figure(
             "state",
-            f"{count(last['stateRows'])} rows",
-            f"{format_bytes(last['stateBytes'])}, {count(last['stateChunks'])} chunks",
-            course.series(lambda p: p["stateRows"]),
+            f"{format_count(last['stateRows'])} rows",
+            f"{format_bytes(last['stateBytes'])}, {format_count(last['stateChunks'])} chunks",
+            recent.series(lambda p: p["stateRows"]),
         ),
     ]
-    return tuple(figures)
+    return tuple(cards)
 
 
-def _flow(label: str, course: Course, of: Callable[[Progress], float]) -> Figure:
-    last = of(course.batches[-1])
-    return Figure(label, rate(course.per_second(of)), f"{count(last)} in the last batch", course.series(of))
+def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress], float]) -> Figure:
+    last = measure(recent.progress[-1])
+    return Figure(
+        label,
+        format_rate(recent.per_second(measure)),
+        f"{format_count(last)} in the last batch",
+        recent.series(measure),
+    )
 
 
-def _behind(progress: Progress) -> float | None:
-    """Return how far behind the clock a watermark is, if it is about now at all: old data may be joined, too."""
+def _behind_clock(progress: Progress) -> float | None:
+    """Return how far the watermark is behind the clock; None if it is not about now, as when old data are joined."""
     mark = progress.get("watermark")
-    if mark is None or abs(ended(progress) - mark) > DAY:
+    if mark is None or abs(end_time(progress) - mark) > DAY:
         return None
-    return float(ended(progress) - mark)
+    return float(end_time(progress) - mark)
 
 
-def _watermark(course: Course) -> Figure:
-    last = course.batches[-1]
-    behind, held = _behind(last), last.get("heldBackBy")
-    note = f"held by {held}" if held else "held by nobody"
+def _watermark_figure(recent: RecentBatches) -> Figure:
+    last = recent.progress[-1]
+    behind, holder = _behind_clock(last), last.get("heldBackBy")
+    note = f"held by {holder}" if holder else "held by nobody"
     if behind is None:
-        return Figure("watermark", clock(last.get("watermark")), note)
-    return Figure("watermark behind", lasting(behind), note, course.series(_behind))
+        return Figure("watermark", short_time(last.get("watermark")), note)
+    return Figure("watermark behind", short_duration(behind), note, recent.series(_behind_clock))
 
 
-def _latency(course: Course) -> Figure:
-    """Return how long rows took from when a task read them to their results in the sink."""
-    now = course.batches[-1].get("latencyMs") or {}
-    value, note = (milliseconds(now[name]) if name in now else NOTHING for name in ("p50", "p99"))
-    series = course.series(lambda progress: (progress.get("latencyMs") or {}).get("p50"))
+def _latency_figure(recent: RecentBatches) -> Figure:
+    """Return the time from when a task reads a row to when its results are in the sink."""
+    now = recent.progress[-1].get("latencyMs") or {}
+    value, note = (format_milliseconds(now[name]) if name in now else NOTHING for name in ("p50", "p99"))
+    series = recent.series(lambda progress: (progress.get("latencyMs") or {}).get("p50"))
     return Figure("read to result", value, f"median; 99 % in {note}", series)
 
 
-def batches(course: Course) -> Batches:
-    """Return how long the last batches took, against the trigger."""
-    if not course.shown:
-        return Batches()
-    last, first = course.shown[-1], course.shown[0]
+def batch_chart(recent: RecentBatches) -> BatchChart:
+    """Return how long the last batches took, beside the trigger interval."""
+    if not recent.latest:
+        return BatchChart()
+    last, first = recent.latest[-1], recent.latest[0]
     trigger = last.get("triggerMs")
-    top = 1.15 * max(*(found["durationMs"]["total"] for found in course.shown), trigger or 0, 1)
-    return Batches(
-        tuple(_bar(found, top) for found in course.shown),
+    top = 1.15 * max(*(progress["durationMs"]["total"] for progress in recent.latest), trigger or 0, 1)
+    return BatchChart(
+        tuple(_batch_bar(progress, top) for progress in recent.latest),
         trigger / top if trigger else None,
-        milliseconds(top),
+        format_milliseconds(top),
         f"batch {first['batchId']:,}",
         f"batch {last['batchId']:,}",
-        f"trigger {brief(trigger)}" if trigger else "",
+        f"trigger {short_seconds(trigger)}" if trigger else "",
     )
 
 
-def _bar(batch: Progress, top: float) -> Bar:
-    took, trigger = batch["durationMs"], batch.get("triggerMs")
-    parts = {name: took.get(name, 0) for name in ("plan", "job", "commit")}
-    steps = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in parts.items())
+def _batch_bar(batch: Progress, top: float) -> Bar:
+    duration, trigger = batch["durationMs"], batch.get("triggerMs")
+    parts = {name: duration.get(name, 0) for name in ("plan", "job", "commit")}
+    steps = ", ".join(f"{name} {format_milliseconds(ms)}" for name, ms in parts.items())
     kind = "round" if batch.get("round") else "batch"
     plan, job, commit = (round(ms / top, 4) for ms in parts.values())
-    late = bool(trigger and took["total"] > trigger)
-    return Bar(f"{kind} {batch['batchId']:,}: {milliseconds(took['total'])} ({steps})", plan, job, commit, late)
+    is_late = bool(trigger and duration["total"] > trigger)
+    return Bar(
+        f"{kind} {batch['batchId']:,}: {format_milliseconds(duration['total'])} ({steps})", plan, job, commit, is_late
+    )
 
 
-def debts(course: Course) -> Table:
-    """Return what is put off and owed."""
-    told = course.batches[-1].get("spilling") if course.batches else None
-    if not told:
+def owed_table(recent: RecentBatches) -> Table:
+    """Return what is spilled and owed."""
+    spilling = recent.progress[-1].get("spilling") if recent.progress else None
+    if not spilling:
         return Table()
-    oldest, units = told.get("oldestOwed"), told["units"]
+    oldest, units = spilling.get("oldestOwed"), spilling["units"]
     rows = (
-        ("probes owed", count(told["owedProbes"]), "owedProbes"),
-        ("results owed, about", count(told["owedResults"]), "owedResults"),
-        ("oldest debt", NOTHING if oldest is None else lasting(1e6 * oldest), "oldestOwed"),
-        ("results paid", count(told["paidResults"]), "paidResults"),
+        ("probes owed", format_count(spilling["owedProbes"]), "owedProbes"),
+        ("results owed, about", format_count(spilling["owedResults"]), "owedResults"),
+        ("oldest owed", NOTHING if oldest is None else short_duration(1e6 * oldest), "oldestOwed"),
+        ("results paid", format_count(spilling["paidResults"]), "paidResults"),
         (
-            "cold state",
-            f"{format_bytes(told['spilledBytes'])}, {units['cold']} of {units['cold'] + units['hot']} units",
+            "spilled state",
+            f"{format_bytes(spilling['spilledBytes'])}, {units['cold']} of {units['cold'] + units['hot']} units",
             "spilledBytes",
         ),
-        ("hot state", format_bytes(told["hotBytes"]), "hotBytes"),
+        ("other state", format_bytes(spilling["hotBytes"]), "hotBytes"),
     )
-    cells = tuple((plain(name), plain(value), _owed(course, key)) for name, value, key in rows)
-    return Table(("put off", "now", "trend"), cells, note=told.get("overload", ""))
+    cells = tuple((text_cell(name), text_cell(value), _owed_trend(recent, key)) for name, value, key in rows)
+    return Table(("spilling", "now", "trend"), cells, note=spilling.get("overload", ""))
 
 
-def _owed(course: Course, key: str) -> Cell:
-    return Cell("", series=course.series(lambda progress: progress.get("spilling", {}).get(key)))
+def _owed_trend(recent: RecentBatches, key: str) -> TableCell:
+    return TableCell("", series=recent.series(lambda progress: progress.get("spilling", {}).get(key)))
 
 
-def refused(course: Course) -> Table:
-    """Return samples of the last rows that were not joined."""
-    found = [(batch, sample) for batch in reversed(course.batches) for sample in batch.get("samples", [])][:SAMPLES]
+def refused_table(recent: RecentBatches) -> Table:
+    """Return samples of the last rows that were refused."""
+    samples = [(batch, sample) for batch in reversed(recent.progress) for sample in batch.get("samples", [])][:SAMPLES]
     return Table(
         ("batch", "stream", "why", "row"),
         tuple(
             (
-                plain(str(batch["batchId"])),
-                plain(str(sample.get("stream", ""))),
-                plain(f"{sample.get('kind', '')}: {sample.get('reason', '')}"),
-                plain(", ".join(f"{name}: {value}" for name, value in sample.get("row", {}).items())[:WIDE]),
+                text_cell(str(batch["batchId"])),
+                text_cell(str(sample.get("stream", ""))),
+                text_cell(f"{sample.get('kind', '')}: {sample.get('reason', '')}"),
+                text_cell(", ".join(f"{name}: {value}" for name, value in sample.get("row", {}).items())[:WIDE]),
             )
-            for batch, sample in found
+            for batch, sample in samples
         ),
-        texts=4,
+        text_columns=4,
     )
+
+
+# -- decisions
+
+
+def list_decisions(recent: RecentBatches) -> tuple[LogEntry, ...]:
+    """Return the last decisions, newest first."""
+    entries = [(batch["batchId"], message) for batch in recent.progress for message in _describe_batch(batch)]
+    entries = sorted([*entries[-LISTED:], *_describe_moves(recent)], key=lambda entry: -entry[0])
+    return tuple(LogEntry(str(batch), message) for batch, message in entries)
+
+
+def _describe_moves(recent: RecentBatches) -> Iterator[tuple[int, str]]:
+    """Yield, for each reason to move rows between nodes, the last batch with it: many batches may move some."""
+    moves = [(batch["batchId"], move) for batch in recent.progress if (move := _move_of(batch)).get("rows")]
+    for batch, move in {move["why"]: (batch, move) for batch, move in moves}.values():
+        often = sum(other["why"] == move["why"] for _, other in moves)
+        again = f", as in {often} of the last {len(recent.progress)} batches" if often > 1 else ""
+        yield batch, f"{format_count(move['rows'])} rows changed their node{again}: {move['why']}"
+
+
+def _move_of(batch: Progress) -> Mapping[str, Any]:
+    move: Mapping[str, Any] = batch.get("placement", {}).get("moved", {})
+    return move
+
+
+def _describe_batch(batch: Progress) -> Iterator[str]:
+    for name, (before, after) in batch.get("changes", {}).items():
+        yield from _describe_change(name, before, after)
+    facts = batch.get("placement", {})
+    for entry in facts.get("decisions", []):
+        suffix = "" if entry.get("made", True) else " (not made: a dry run)"
+        yield f"{entry['before']} → {entry['after']}{suffix}: {entry['why']}"
+    decision = batch.get("spilling", {}).get("decision")
+    if decision is not None and not decision.get("routine"):
+        yield decision["why"]
+    for name, inner in batch.get("inner", {}).items():
+        yield from (f"In '{name}': {message}" for message in _describe_batch(inner))
+
+
+def _describe_change(name: str, before: Any, after: Any) -> Iterator[str]:
+    """Yield what changed; of join orders only those that did."""
+    title = NAMES.get(name, name)
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in after:
+            if before.get(key) != after[key]:
+                yield f"{title} of '{key}': {_format_value(before.get(key))} → {_format_value(after[key])}"
+    else:
+        yield f"{title}: {_format_value(before)} → {_format_value(after)}"
+
+
+def _format_value(value: Any) -> str:
+    """Return a value in words: join orders as their streams, with `or` between several.
+
+    >>> _format_value([["b", "c"], ["c", "b"]]), _format_value([0, 1]), _format_value(None)
+    ('b, c or c, b', '0, 1', 'nothing')
+    """
+    if isinstance(value, list):
+        nested = any(isinstance(part, list) for part in value)
+        return (" or " if nested else ", ").join(_format_value(part) for part in value)
+    return "nothing" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What a notebook shows of a join, a running query and its progress: small tables and courses, as text and as HTML.
+"""What a notebook shows of a join, a running query and its progress: small tables and trends, as text and as HTML.
 
 HTML of a notebook has no place for scripts or styles of its own; all that comes from data is escaped.
 """
@@ -8,81 +8,81 @@ from html import escape
 from typing import Any
 
 from watersmeet.arguments import format_duration
-from watersmeet.formatting import render_table
+from watersmeet.formatting import render_table as format_table
+from watersmeet.observe.dashboard.dashboard_view import DashboardView, Figure, Series, Table, TableCell
+from watersmeet.observe.dashboard.formats import NOTHING, format_count, format_milliseconds, text_cell
 from watersmeet.observe.dashboard.terminal import spark
-from watersmeet.observe.dashboard.view import Cell, Figure, Series, Table, View
-from watersmeet.observe.dashboard.words import NOTHING, count, milliseconds, plain
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.query.query import Query
 
 LAST = 10
 """Batches that are listed."""
-COURSE = 60
-"""Batches of which the course is drawn."""
+DRAWN = 60
+"""Batches of which trends are drawn."""
 
 
-class Progress(list[Mapping[str, Any]]):
-    """What each of the last batches did, oldest first: a list of dicts, which shows itself as a table."""
+class ProgressList(list[Mapping[str, Any]]):
+    """The progress of the last batches, oldest first: a list of dicts that displays as a table."""
 
     def __repr__(self) -> str:
-        found = batches(self)
-        rows = [[cell.text for cell in row] for row in found.rows]
-        course = [f"{name}: {spark(series, COURSE)}" for name, series in courses(self).items()]
-        return "\n".join([*course, *render_table(found.columns, rows), found.note]) if self else "no batch yet"
+        table = batch_table(self)
+        rows = [[cell.text for cell in row] for row in table.rows]
+        trend_lines = [f"{name}: {spark(series, DRAWN)}" for name, series in trends(self).items()]
+        return "\n".join([*trend_lines, *format_table(table.columns, rows), table.note]) if self else "no batch yet"
 
     def _repr_html_(self) -> str:
-        drawn = "".join(f"<td>{escape(name)} {svg(series)}</td>" for name, series in courses(self).items())
-        return f"<table><tr>{drawn}</tr></table>{html(batches(self))}" if self else "no batch yet"
+        cells = "".join(f"<td>{escape(name)} {render_trend(series)}</td>" for name, series in trends(self).items())
+        return f"<table><tr>{cells}</tr></table>{render_table(batch_table(self))}" if self else "no batch yet"
 
 
-def batches(progress: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the last batches, a row each."""
-    shown = progress[-LAST:]
-    rest = f"the last {len(shown)} of {count(len(progress))} batches; each is a dict with more: progress[-1]"
+def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the last batches as a table, a row each."""
+    recent = progress[-LAST:]
+    note = f"the last {len(recent)} of {format_count(len(progress))} batches; each is a dict with more: progress[-1]"
     return Table(
         ("batch", "offered", "rows in", "late", "results", "state", "took", "watermark", "held by"),
         tuple(
             tuple(
                 map(
-                    plain,
+                    text_cell,
                     (
-                        f"{found['batchId']}{' (round)' if found.get('round') else ''}",
-                        str(found["timestamp"]),
-                        count(sum(found["inputRows"].values())),
-                        count(found["lateRows"]),
-                        count(found["outputRows"]),
-                        count(found["stateRows"]),
-                        milliseconds(found["durationMs"]["total"]),
-                        str(found["watermark"] or NOTHING),
-                        str(found["heldBackBy"] or NOTHING),
+                        f"{entry['batchId']}{' (round)' if entry.get('round') else ''}",
+                        str(entry["timestamp"]),
+                        format_count(sum(entry["inputRows"].values())),
+                        format_count(entry["lateRows"]),
+                        format_count(entry["outputRows"]),
+                        format_count(entry["stateRows"]),
+                        format_milliseconds(entry["durationMs"]["total"]),
+                        str(entry["watermark"] or NOTHING),
+                        str(entry["heldBackBy"] or NOTHING),
                     ),
                 )
             )
-            for found in shown
+            for entry in recent
         ),
-        texts=0,
-        note=rest if shown else "",
+        text_columns=0,
+        note=note if recent else "",
     )
 
 
-def courses(progress: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
-    """Return the courses of rows, results and batch times."""
-    shown = progress[-COURSE:]
+def trends(progress: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
+    """Return the trends of rows, results and batch times."""
+    recent = progress[-DRAWN:]
     return {
-        "rows in": tuple(sum(found["inputRows"].values()) for found in shown),
-        "results": tuple(found["outputRows"] for found in shown),
-        "batch time": tuple(found["durationMs"]["total"] for found in shown),
+        "rows in": tuple(sum(entry["inputRows"].values()) for entry in recent),
+        "results": tuple(entry["outputRows"] for entry in recent),
+        "batch time": tuple(entry["durationMs"]["total"] for entry in recent),
     }
 
 
-def svg(series: Series, width: int = 120, height: int = 24) -> str:
-    """Return a course as a small picture; None breaks the line.
+def render_trend(series: Series, width: int = 120, height: int = 24) -> str:
+    """Return a trend as a small SVG picture; None breaks the line.
 
-    >>> svg((1.0, 2.0), 10, 10)[:60]
+    >>> render_trend((1.0, 2.0), 10, 10)[:60]
     '<svg width="10" height="10" viewBox="0 0 10 10" style="verti'
     """
-    known = [value for value in series if value is not None]
-    top, step = max(known, default=0) or 1, width / max(1, len(series) - 1)
+    numbers = [value for value in series if value is not None]
+    top, step = max(numbers, default=0) or 1, width / max(1, len(series) - 1)
     path, pen = [], "M"
     for at, value in enumerate(series):
         if value is not None:
@@ -93,9 +93,9 @@ def svg(series: Series, width: int = 120, height: int = 24) -> str:
     return f'<svg {shape} style="{style}"><path d="{"".join(path)}"/></svg>'
 
 
-def html(table: Table) -> str:
-    """Return a table as a notebook shows it."""
-    sides = ["left" if at < table.texts else "right" for at in range(len(table.columns))]
+def render_table(table: Table) -> str:
+    """Return a table as HTML."""
+    sides = ["left" if at < table.text_columns else "right" for at in range(len(table.columns))]
     head = "".join(_field("th", side, escape(name)) for side, name in zip(sides, table.columns, strict=True))
     rows = "".join(
         f"<tr>{''.join(_field('td', side, _cell(cell)) for side, cell in zip(sides, row, strict=True))}</tr>"
@@ -109,43 +109,45 @@ def _field(tag: str, side: str, inside: str) -> str:
     return f'<{tag} style="text-align:{side};font-variant-numeric:tabular-nums">{inside}</{tag}>'
 
 
-def _cell(cell: Cell) -> str:
-    return svg(cell.series, 80, 16) if cell.series else escape(cell.text)
+def _cell(cell: TableCell) -> str:
+    return render_trend(cell.series, 80, 16) if cell.series else escape(cell.text)
 
 
 def _figure(figure: Figure) -> str:
-    parts = [escape(figure.label), f"<b>{escape(figure.value)}</b>", escape(figure.note), svg(figure.series)]
+    parts = [escape(figure.label), f"<b>{escape(figure.value)}</b>", escape(figure.note), render_trend(figure.series)]
     return f'<td style="text-align:left">{"<br>".join(parts)}</td>'
 
 
-def small(view: View) -> str:
-    """Return the upper part of a view: the verdict, the numbers to watch, the streams."""
-    says = " ".join(view.verdict.says)
-    head = f"<div><b>{escape(view.verdict.title)}</b> {escape(says)}</div><div>{escape(view.facts)}</div>"
+def render_summary(view: DashboardView) -> str:
+    """Return the upper part of a view as HTML: the verdict, the numbers to watch, the streams."""
+    messages = " ".join(view.verdict.messages)
+    head = f"<div><b>{escape(view.verdict.title)}</b> {escape(messages)}</div><div>{escape(view.facts)}</div>"
     figures = f"<table><tr>{''.join(map(_figure, view.figures))}</tr></table>" if view.figures else ""
-    joins = (f"<div>{escape(join.watermark)}</div>{html(join.streams)}" for join in view.joins)
+    joins = (f"<div>{escape(join.watermark)}</div>{render_table(join.streams)}" for join in view.joins)
     return f"{head}{figures}{''.join(joins)}"
 
 
-def definition(facts: Iterable[tuple[str, str]], streams: Table) -> str:
-    """Return a join that does not run, as HTML: what it is, and its streams."""
-    told = "".join(f"<div><b>{escape(name)}</b> <code>{escape(text)}</code></div>" for name, text in facts if text)
-    return f"{told}{html(streams)}"
+def render_definition(facts: Iterable[tuple[str, str]], streams: Table) -> str:
+    """Return a join that does not run as HTML: facts about it, and its streams."""
+    facts_html = "".join(
+        f"<div><b>{escape(name)}</b> <code>{escape(text)}</code></div>" for name, text in facts if text
+    )
+    return f"{facts_html}{render_table(streams)}"
 
 
-def streams_of(query: Query) -> Table:
-    """Return the streams of a join: what each is, and how long its tuples stay."""
+def stream_table(query: Query) -> Table:
+    """Return the streams of a join as a table, with windows, delays and columns."""
     return Table(
         ("stream", "window", "delay", "time", "columns"),
         tuple(
             (
-                plain(stream.name),
-                plain(query.kind_of(at)),
-                plain(NOTHING if stream.table else format_duration(stream.delay)),
-                plain(NOTHING if stream.table else stream.schema.field(stream.time).name),
-                plain(", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.columns)),
+                text_cell(stream.name),
+                text_cell(query.kind_of(at)),
+                text_cell(NOTHING if stream.table else format_duration(stream.delay)),
+                text_cell(NOTHING if stream.table else stream.schema.field(stream.time).name),
+                text_cell(", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.columns)),
             )
             for at, stream in enumerate(query.streams)
         ),
-        texts=5,
+        text_columns=5,
     )

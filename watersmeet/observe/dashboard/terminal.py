@@ -1,4 +1,4 @@
-"""The view in a terminal."""
+"""Draws the view in a terminal."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
@@ -11,58 +11,58 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from watersmeet.formatting import sanitize
-from watersmeet.observe.dashboard.view import (
-    Batches,
-    Cell,
+from watersmeet.observe.dashboard.dashboard_view import (
+    BatchChart,
+    DashboardView,
     Figure,
-    Hop,
+    FunnelHop,
     JoinView,
     Lane,
     Level,
-    Said,
+    LogEntry,
     Series,
     StateMap,
     Table,
-    View,
+    TableCell,
 )
 
 STYLES: dict[Level, str] = {"": "", "good": "green", "watch": "yellow", "bad": "bold red", "off": "dim"}
 TICKS = "▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
-MAP = 60
-"""Characters of the map of state, if there is room for as many."""
-LEAST = 10
-"""Characters that it has at least."""
+MAP_WIDTH = 60
+"""The width of the map of state, where there is room."""
+LEAST_MAP_WIDTH = 10
+"""Its least width."""
 GAP = 2
 """Characters between columns."""
 WIDE = 100
-"""A terminal with as many characters in a line is wide, and has longer bars."""
+"""The width from which on bars are longer."""
 SPARK = 20
 
 
-def screen(view: View, width: int) -> RenderableType:
-    """Return the view as rich prints it, in lines of so many characters."""
+def screen(view: DashboardView, width: int) -> RenderableType:
+    """Return the view as rich prints it, for a terminal of some width."""
     return Group(*_parts(view, width))
 
 
-def _parts(view: View, width: int) -> Iterator[RenderableType]:
+def _parts(view: DashboardView, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(_text(view.title, "bold"), "  ", _text(view.facts, "dim"))
-    verdict = Text.assemble((f"● {view.verdict.title}", f"{STYLES[view.verdict.level]} bold"))
-    for says in view.verdict.says:
-        verdict.append(_text(f"  {says}"))
-    yield verdict
+    heading = Text.assemble((f"● {view.verdict.title}", f"{STYLES[view.verdict.level]} bold"))
+    for message in view.verdict.messages:
+        heading.append(_text(f"  {message}"))
+    yield heading
     if view.figures:
         yield _figures(view.figures)
     for join in view.joins:
         yield from _join(join, width)
     if view.batches.bars:
         yield _batches(view.batches)
-    if view.debts.rows:
-        yield _titled("Put off, and owed", _table(view.debts, width))
+    if view.owed_results.rows:
+        yield _titled("Spilled and owed", _table(view.owed_results, width))
     if view.decisions:
-        yield _titled("Decisions, the last first", _said(view.decisions))
-    if view.refused.rows:
-        yield _titled("Rows that were not joined, samples", _table(view.refused, width))
+        yield _titled("Decisions, the last first", _entry_table(view.decisions))
+    if view.refused_rows.rows:
+        yield _titled("Rows that were not joined, samples", _table(view.refused_rows, width))
     yield _text(f"{view.place} · read at {view.now}, all times UTC", style="dim")
 
 
@@ -80,9 +80,9 @@ def spark(series: Series, width: int = SPARK) -> str:
     >>> spark((0, 1, None, 2))
     '▁▅ █'
     """
-    shown = series[-width:]
-    top = max((value for value in shown if value is not None and value > 0), default=1)
-    return "".join(" " if value is None else TICKS[max(0, round(value / top * (len(TICKS) - 1)))] for value in shown)
+    values = series[-width:]
+    top = max((value for value in values if value is not None and value > 0), default=1)
+    return "".join(" " if value is None else TICKS[max(0, round(value / top * (len(TICKS) - 1)))] for value in values)
 
 
 def _figures(figures: Sequence[Figure]) -> RenderableType:
@@ -113,50 +113,50 @@ def _join(join: JoinView, width: int) -> Iterator[RenderableType]:
         yield _titled(f"Python predicates, last batch{name}", _table(join.predicates, width))
     if join.state.lanes:
         yield _titled(f"State along event time; the denser, the more rows{name}", _map(join.state, width))
-        yield _titled("Leaves state next", _table(join.state.leaving, width))
+        yield _titled("Leaves state next", _table(join.state.next_to_leave, width))
     if join.nodes.rows:
         yield _titled(f"Nodes, last batch{name}", _table(join.nodes, width))
 
 
 def _table(table: Table, width: int) -> RenderableType:
-    """Return a table; one that has more columns than fit goes on below, unless it is all words, which are wrapped."""
+    """Return a table; columns that don't fit continue below, except that tables of words alone are wrapped."""
     rows = [[_cell(cell) for cell in row] for row in table.rows]
-    wide = [max(len(name), *(row[at].cell_len for row in rows), 0) + GAP for at, name in enumerate(table.columns)]
-    parts = [[*range(len(wide))]] if table.texts >= len(wide) else bands(wide, width + GAP)
-    made = (_grid(table, rows, columns) for columns in parts)
-    return Group(*made, *([_text(table.note)] if table.note else []))
+    widths = [max(len(name), *(row[at].cell_len for row in rows), 0) + GAP for at, name in enumerate(table.columns)]
+    parts = [[*range(len(widths))]] if table.text_columns >= len(widths) else bands(widths, width + GAP)
+    grids = (_grid(table, rows, columns) for columns in parts)
+    return Group(*grids, *([_text(table.note)] if table.note else []))
 
 
-def bands(wide: Sequence[int], room: int) -> list[list[int]]:
-    """Return which columns stand side by side where there is little room: the first, and about as many others each.
+def bands(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return the columns that stand side by side: the first, and about as many others in each part.
 
     >>> bands((5, 10, 10, 10), 40), bands((5, 10, 10, 10, 10), 37)
     ([[0, 1, 2, 3]], [[0, 1, 2], [0, 3, 4]])
     """
-    fewest = len(_filled(wide, room))
-    return next(found for less in range(room + 1) if len(found := _filled(wide, less)) == fewest)
+    fewest = len(_fill_rows(widths, room))
+    return next(columns for width in range(room + 1) if len(columns := _fill_rows(widths, width)) == fewest)
 
 
-def _filled(wide: Sequence[int], room: int) -> list[list[int]]:
+def _fill_rows(widths: Sequence[int], room: int) -> list[list[int]]:
     """Return columns side by side: the first, and as many others as fit."""
-    found = [[0]]
-    for at in range(1, len(wide)):
-        if len(found[-1]) > 1 and sum(wide[column] for column in found[-1]) + wide[at] > room:
-            found.append([0])
-        found[-1].append(at)
-    return found
+    groups = [[0]]
+    for at in range(1, len(widths)):
+        if len(groups[-1]) > 1 and sum(widths[column] for column in groups[-1]) + widths[at] > room:
+            groups.append([0])
+        groups[-1].append(at)
+    return groups
 
 
 def _grid(table: Table, rows: Sequence[Sequence[Text]], columns: Sequence[int]) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
     for at in columns:
-        grid.add_column(table.columns[at], justify="left" if at < table.texts else "right", overflow="fold")
+        grid.add_column(table.columns[at], justify="left" if at < table.text_columns else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(row[at] for at in columns))
     return grid
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: TableCell) -> Text:
     text = _text(spark(cell.series, 12), style="cyan") if cell.series else _text(cell.text, style=STYLES[cell.level])
     if cell.share is not None:  # before the number, or numbers would not be flush
         return Text.assemble((_bar(cell.share, 6), "cyan"), " ", text)
@@ -167,7 +167,7 @@ def _bar(share: float, width: int) -> str:
     return ("█" * round(share * width) or "▏").ljust(width)
 
 
-def _hop(hop: Hop, width: int) -> RenderableType:
+def _hop(hop: FunnelHop, width: int) -> RenderableType:
     bar, digits = 24 if width >= WIDE else 8, max(len(step.count) for step in hop.steps)
     room = width - bar - digits - 2 * GAP
     grid = Grid.grid(padding=(0, GAP, 0, 0))
@@ -176,20 +176,20 @@ def _hop(hop: Hop, width: int) -> RenderableType:
     grid.add_column(overflow="fold")
     for step in hop.steps:
         between = "  " if len(step.label) + 2 + len(step.note) <= room else "\n"
-        told = Text.assemble(_text(step.label), between if step.note else "", _text(step.note, "dim"))
-        told = Text("\n").join([told, *(_text(line, "dim") for line in step.nearly)])
-        grid.add_row(Text(_bar(step.share, bar), style="cyan"), _text(step.count), told)
+        text = Text.assemble(_text(step.label), between if step.note else "", _text(step.note, "dim"))
+        text = Text("\n").join([text, *(_text(line, "dim") for line in step.near_misses)])
+        grid.add_row(Text(_bar(step.share, bar), style="cyan"), _text(step.count), text)
     return Group(_text(hop.title, style="bold"), grid)
 
 
 def _map(state: StateMap, width: int) -> RenderableType:
-    names = (max(len(text) for text in some) for some in zip(*((x.stream, x.node) for x in state.lanes), strict=True))
-    size = min(MAP, max(LEAST, width - sum(names) - 2 * GAP))
+    names = (max(len(text) for text in texts) for texts in zip(*((x.stream, x.node) for x in state.lanes), strict=True))
+    size = min(MAP_WIDTH, max(LEAST_MAP_WIDTH, width - sum(names) - 2 * GAP))
     grid = Grid.grid(padding=(0, GAP, 0, 0))
     stream = ""
     for lane in state.lanes:
-        shown = _text(lane.stream if lane.stream != stream else "")
-        grid.add_row(shown, _text(lane.node, style="dim"), _lane(lane, state.watermark, size))
+        name = _text(lane.stream if lane.stream != stream else "")
+        grid.add_row(name, _text(lane.node, style="dim"), _lane(lane, state.watermark, size))
         stream = lane.stream
     grid.add_row("", "", _text(state.first + state.last.rjust(size - len(state.first)), style="dim"))
     return grid
@@ -209,17 +209,18 @@ def _lane(lane: Lane, watermark: float | None, size: int) -> Text:
     return Text.assemble(text[:at], ("│", "yellow"), text[at + 1 :])
 
 
-def _batches(batches: Batches) -> RenderableType:
+def _batches(batches: BatchChart) -> RenderableType:
     totals = tuple(bar.plan + bar.job + bar.commit for bar in batches.bars)
     line = Text()
     for bar, tick in zip(batches.bars, spark((*totals, 1.0), len(totals) + 1), strict=False):
-        line.append(tick, style="yellow" if bar.late else "cyan")
-    note = f"{batches.first} to {batches.last}; from 0 to {batches.top}{f'; {batches.due}' if batches.due else ''}"
+        line.append(tick, style="yellow" if bar.is_late else "cyan")
+    trigger = f"; {batches.trigger_text}" if batches.trigger_text else ""
+    note = f"{batches.first} to {batches.last}; from 0 to {batches.top}{trigger}"
     return _titled("Batch time", line, _text(note, style="dim"))
 
 
-def _said(said: Sequence[Said]) -> RenderableType:
+def _entry_table(entries: Sequence[LogEntry]) -> RenderableType:
     grid = Grid(box=box.SIMPLE, show_header=False, show_edge=False, pad_edge=False)
-    for entry in said:
-        grid.add_row(_text(f"batch {entry.batch}", style="dim"), _text(entry.says))
+    for entry in entries:
+        grid.add_row(_text(f"batch {entry.batch}", style="dim"), _text(entry.message))
     return grid

@@ -2,121 +2,134 @@
 
 from collections.abc import Callable, Iterator
 
-from watersmeet.observe.dashboard.course import RECENT, Course, ended
-from watersmeet.observe.dashboard.recorded import Recorded
-from watersmeet.observe.dashboard.view import Level, Verdict
-from watersmeet.observe.dashboard.words import brief, count, lasting, milliseconds, percent
-from watersmeet.observe.lateness import LATE_SHARE, late_rows
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointSnapshot
+from watersmeet.observe.dashboard.dashboard_view import Level, Verdict
+from watersmeet.observe.dashboard.formats import (
+    format_count,
+    format_milliseconds,
+    format_percent,
+    short_duration,
+    short_seconds,
+)
+from watersmeet.observe.dashboard.recent_batches import RECENT, RecentBatches, end_time
+from watersmeet.observe.lateness import LATE_SHARE, warn_late_rows
 from watersmeet.state.manifest.leases import EXPIRES
 
 SILENT = 60_000_000
-"""Microseconds without a batch after which that is said; or ten triggers."""
+"""Microseconds without a batch that are worth a look, unless ten triggers take longer."""
 TRIGGERS = 10
-MUCH = 0.05
-"""The part of rows that is refused from which on that is worth a look."""
+REFUSED_SHARE = 0.05
+"""The share of rejected or denied rows above which it is worth a look."""
 Reason = tuple[Level, str]
+"""A sentence, and how serious it is."""
 
 
-def verdict(recorded: Recorded, course: Course, now: int) -> Verdict:
-    """Return how a query stands.
+def verdict(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Verdict:
+    """Return the health of a query.
 
     Args:
-        recorded: What is recorded of it.
-        course: Its batches.
+        snapshot: Its checkpoint.
+        batches: Its last batches.
         now: The time, in microseconds since the epoch.
     """
-    if recorded.problem:
-        return Verdict("bad", "Can't be read", (recorded.problem,))
-    rules = RULES if course.batches else (_gone,)
-    reasons = [reason for rule in rules for reason in rule(recorded, course, now)]
+    if snapshot.problem:
+        return Verdict("bad", "Can't be read", (snapshot.problem,))
+    rules = RULES if batches.progress else (_not_running,)
+    reasons = [reason for rule in rules for reason in rule(snapshot, batches, now)]
     for level in ("bad", "watch"):
-        found = [says for kind, says in reasons if kind == level]
-        if found and not recorded.holder.ended:
-            rest = [says for kind, says in reasons if kind not in (level, "good")]
-            title = NOT_RUNNING if recorded.holder.running is False else TITLES[level]
-            return Verdict(level, title, tuple(dict.fromkeys([*found, *rest])))
-    if not course.batches:
+        messages = [message for severity, message in reasons if severity == level]
+        if messages and not snapshot.runner.has_ended:
+            rest = [message for severity, message in reasons if severity not in (level, "good")]
+            title = NOT_RUNNING if snapshot.runner.is_running is False else TITLES[level]
+            return Verdict(level, title, tuple(dict.fromkeys([*messages, *rest])))
+    if not batches.progress:
         return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
-    if recorded.holder.ended:
-        ago, final = lasting(now - ended(course.batches[-1])), recorded.manifest is not None and recorded.manifest.final
-        says = [f"The query was stopped {ago} ago, or has come to its end."]
-        if final:
-            says = [f"It was closed for good {ago} ago: all results are out, and it takes no more rows."]
-        says += [told for kind, told in reasons if kind in ("bad", "watch")]
-        return Verdict("off", "Finished" if final else "Stopped", tuple(dict.fromkeys(says)))
-    return Verdict("good", TITLES["good"], tuple(says for _, says in reasons))
+    if snapshot.runner.has_ended:
+        ago = short_duration(now - end_time(batches.progress[-1]))
+        is_final = snapshot.manifest is not None and snapshot.manifest.final
+        head = f"The query was stopped {ago} ago, or has come to its end."
+        if is_final:
+            head = f"It was closed for good {ago} ago: all results are out, and it takes no more rows."
+        rest = [message for severity, message in reasons if severity in ("bad", "watch")]
+        return Verdict("off", "Finished" if is_final else "Stopped", tuple(dict.fromkeys([head, *rest])))
+    return Verdict("good", TITLES["good"], tuple(message for _, message in reasons))
 
 
 TITLES: dict[Level, str] = {"bad": "Trouble", "watch": "Worth a look", "good": "Healthy"}
 NOT_RUNNING = "Not running"
 
 
-def _gone(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    holder = recorded.holder
-    who, silent = holder.process or "the process that ran it", lasting(1e6 * holder.silent)
-    if holder.ended:
+def _not_running(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    runner = snapshot.runner
+    who, silence = runner.process or "the process that ran it", short_duration(1e6 * runner.silence)
+    if runner.has_ended:
         return
-    if holder.running is False:
-        yield "bad", f"Nobody runs it: {who} is gone, and did not stop it first. Start it again; nothing is lost."
-    elif holder.silent > EXPIRES:
-        seems = "hang, or to be suspended" if holder.running else "have crashed"
-        yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silent}."
+    if runner.is_running is False:
+        yield "bad", f"It is not running: {who} is gone, and did not stop it first. Start it again; nothing is lost."
+    elif runner.silence > EXPIRES:
+        seems = "hang, or to be suspended" if runner.is_running else "have crashed"
+        yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silence}."
 
 
-def _silent(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    last = course.batches[-1]
-    passed, trigger = now - ended(last), last.get("triggerMs") or 0
-    if not recorded.holder.ended and passed > max(SILENT, TRIGGERS * 1000 * trigger):
-        yield "watch", f"No batch for {lasting(passed)}: there is no new input, or a batch takes long."
+def _no_batches(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    last = batches.progress[-1]
+    elapsed, trigger = now - end_time(last), last.get("triggerMs") or 0
+    if not snapshot.runner.has_ended and elapsed > max(SILENT, TRIGGERS * 1000 * trigger):
+        yield "watch", f"No batch for {short_duration(elapsed)}: there is no new input, or a batch takes long."
 
 
-def _overload(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    last = course.batches[-1]
-    for told in (last.get("overload", {}).get("says"), last.get("spilling", {}).get("overload")):
-        if told:
-            yield "bad", told
+def _overload(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    last = batches.progress[-1]
+    for message in (last.get("overload", {}).get("says"), last.get("spilling", {}).get("overload")):
+        if message:
+            yield "bad", message
 
 
-def _slow(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    last = next((found for found in reversed(course.batches) if not found.get("round")), course.batches[-1])
+def _slow(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    last = next(
+        (progress for progress in reversed(batches.progress) if not progress.get("round")), batches.progress[-1]
+    )
     trigger, took = last.get("triggerMs"), last["durationMs"]["total"]
     if trigger is None:
-        yield "good", f"The last batch took {milliseconds(took)}."
+        yield "good", f"The last batch took {format_milliseconds(took)}."
     elif took > trigger:
-        yield "watch", f"The last batch took {milliseconds(took)}, longer than the trigger's {brief(trigger)}."
+        yield (
+            "watch",
+            f"The last batch took {format_milliseconds(took)}, longer than the trigger's {short_seconds(trigger)}.",
+        )
     else:
-        yield "good", f"It keeps up: the last batch took {milliseconds(took)} of {brief(trigger)}."
+        yield "good", f"It keeps up: the last batch took {format_milliseconds(took)} of {short_seconds(trigger)}."
 
 
-def _warned(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    for says in course.batches[-1].get("warnings", []):
-        yield "watch", says
+def _warnings(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    for message in batches.progress[-1].get("warnings", []):
+        yield "watch", message
 
 
-def _waiting(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    last = course.batches[-1]
-    if last.get("watermark") is None and last.get("heldBackBy") and len(course.batches) > 1:
+def _no_watermark(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    last = batches.progress[-1]
+    if last.get("watermark") is None and last.get("heldBackBy") and len(batches.progress) > 1:
         yield "watch", f"Stream '{last['heldBackBy']}' has brought no rows yet: no state can go before it does."
 
 
-def _too_late(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    """Yield the streams that many rows were late of: lately, or else in all batches that are on record."""
-    share = course.batches[-1].get("lateWarning", LATE_SHARE)
-    notices = late_rows(course.batches, share) or late_rows(course.batches, share, len(course.batches))
-    yield from (("watch", notice.says) for notice in notices)
+def _late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield the streams with many late rows: in the last batches or, failing that, in all recorded ones."""
+    share = batches.progress[-1].get("lateWarning", LATE_SHARE)
+    notices = warn_late_rows(batches.progress, share) or warn_late_rows(batches.progress, share, len(batches.progress))
+    yield from (("watch", notice.message) for notice in notices)
 
 
-def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
-    recent = course.batches[-RECENT:]
-    rows = sum(sum(found.get("inputRows", {}).values()) for found in recent)
+def _refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    recent = batches.progress[-RECENT:]
+    rows = sum(sum(progress.get("inputRows", {}).values()) for progress in recent)
     for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):
-        lost = sum(found.get(name, 0) for found in recent)
-        if lost > MUCH * rows:
-            which = f"{len(recent)} batches" if len(recent) > 1 else "batch"
-            some, were = ("1 row", "was") if lost == 1 else (f"{count(lost)} rows", "were")
-            yield "watch", f"{some} of the last {which} {were} {kind}, {percent(lost, rows)}."
+        count = sum(progress.get(name, 0) for progress in recent)
+        if count > REFUSED_SHARE * rows:
+            where = f"{len(recent)} batches" if len(recent) > 1 else "batch"
+            rows_text, verb = ("1 row", "was") if count == 1 else (f"{format_count(count)} rows", "were")
+            yield "watch", f"{rows_text} of the last {where} {verb} {kind}, {format_percent(count, rows)}."
 
 
-RULES: tuple[Callable[[Recorded, Course, int], Iterator[Reason]], ...] = (
-    *(_gone, _overload, _slow, _silent, _warned, _too_late, _waiting, _refused),
+RULES: tuple[Callable[[CheckpointSnapshot, RecentBatches, int], Iterator[Reason]], ...] = (
+    *(_not_running, _overload, _slow, _no_batches, _warnings, _late_rows, _no_watermark, _refused_rows),
 )

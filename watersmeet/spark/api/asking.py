@@ -10,12 +10,13 @@ from pyspark.errors import PySparkException
 
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.ask import Query, answered
-from watersmeet.observe.why.asked import Values, asked, chosen
-from watersmeet.observe.why.judged import Compute, Decide
-from watersmeet.observe.why.kept import Kept, read, within
-from watersmeet.observe.why.outputs import Outputs, Path, Sink, shown_by
-from watersmeet.observe.why.written import Written, write
+from watersmeet.observe.why.condition_trace import Compute, Decide
+from watersmeet.observe.why.join_state import read_newest
+from watersmeet.observe.why.output_files import ColumnPath, OutputFiles, ResultFolder, columns_in_results
+from watersmeet.observe.why.question import Values, find_join, parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_file import JoinDescription, write_descriptions
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.probe.evaluators.duck import Duck
@@ -37,18 +38,20 @@ def given_by(together: Mapping[str, Values] | None, single: Mapping[str, Values]
 
 def why_running(join: "Join", runner: "BatchRunner", given: Mapping[str, Values]) -> Answer:
     """Return what became of tuples of a query; it may be running meanwhile."""
-    path, inside = chosen({where: part.query for where, part in _joins(join)}, given), dict(_joins(join))
+    path, inside = find_join({where: part.query for where, part in _joins(join)}, given), dict(_joins(join))
     part, duck = inside[path], Duck(join.query.dialect)
-    question = asked(part.query, given, duck)
+    question = parse_question(part.query, given, duck)
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(state: Manifest | None) -> Answer:
         side = part.query.as_left_join({one.stream for one in question})
         kept = Kept(side, runner.store, within(state or runner.tree.start(), path))
         history = list(runner.protocol.history)
-        return answered(Query(kept, duck, time.perf_counter, outputs, history, decider(part), computer(part)), question)
+        return answer_question(
+            StateEvidence(state, duck, time.perf_counter, outputs, history, decider(part), computer(part)), question
+        )
 
-    return read(runner.store, answer)
+    return read_newest(runner.store, answer)
 
 
 def _joins(join: "Join", path: str = "j") -> Iterator[tuple[str, "Join"]]:
@@ -58,22 +61,22 @@ def _joins(join: "Join", path: str = "j") -> Iterator[tuple[str, "Join"]]:
         yield from _joins(inner, f"{path}_{at}")
 
 
-def outputs_of(join: "Join", runner: "BatchRunner", results: bool) -> Outputs:
+def outputs_of(join: "Join", runner: "BatchRunner", results: bool) -> OutputFiles:
     """Return what a query has put out, as files tell; results are those of the outermost join."""
     sink, sides = runner.outputs.sink, runner.outputs.sides
     names = [stream.name for stream in join.query.streams]
     folders = {kind: {name: folder.inside(name).place.arrow for name in names} for kind, folder in sides.items()}
     files = sink if isinstance(sink, FileSink) and results else None
-    found = Sink(files.folder.place.arrow, files.format) if files else None
-    return Outputs(runner.checkpoint.name, folders, found, shown(join))
+    found = ResultFolder(files.folder.place.arrow, files.format) if files else None
+    return OutputFiles(runner.checkpoint.name, folders, found, shown(join))
 
 
-def shown(join: "Join") -> Mapping[Column, Path]:
+def shown(join: "Join") -> Mapping[Column, ColumnPath]:
     """Return where results show the streams' columns as they are."""
     if join.select is None:
-        return shown_by(join.query)
+        return columns_in_results(join.query)
     schema = join.schema
-    flat: dict[Column, Path] = {column: (schema.names[places[0]],) for column, places in join.shows.items()}
+    flat: dict[Column, ColumnPath] = {column: (schema.names[places[0]],) for column, places in join.shows.items()}
     for at, stream in enumerate(join.query.streams):
         own = [name for name in stream.schema.names if name != TABLE_TIME]
         kind = schema.field(stream.name).type if schema.names.count(stream.name) == 1 else None
@@ -109,8 +112,10 @@ def computer(join: "Join") -> Compute:
 
 def write_down(join: "Join", runner: "BatchRunner") -> None:
     """Write down beside the state what the command line needs to answer why."""
-    joins = {path: Written(part.query, outputs_of(part, runner, results=path == "j")) for path, part in _joins(join)}
+    joins = {
+        path: JoinDescription(part.query, outputs_of(part, runner, results=path == "j")) for path, part in _joins(join)
+    }
     try:
-        write(runner.store, joins)
+        write_descriptions(runner.store, joins)
     except (TypeError, ValueError) as error:  # it must not keep a query from running
         logging.getLogger("watersmeet").warning("`watersmeet why` will not know this query: %s", error)

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from watersmeet.errors import PredicateError
-from watersmeet.observe.why.judged import Seen
-from watersmeet.observe.why.outcome import Closing, OptionalStreams, Partners, Survey
-from watersmeet.observe.why.voice import SHOWN, Voice
+from watersmeet.observe.why.condition_trace import StoredTuple
+from watersmeet.observe.why.evidence import CombinationClosing, OptionalStreams, Partners, Survey
+from watersmeet.observe.why.value_text import ValueFormatter
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import How
 from watersmeet.spark.run.content import content_hash
@@ -35,15 +35,15 @@ class Beside(OptionalStreams):
 
     Attributes:
         join: The join.
-        voice: Finds the words.
+        formatter: Puts values into words.
         prints: What tells the tuples that are asked about from others, by their references.
     """
 
     join: "Join"
-    voice: Voice
+    formatter: ValueFormatter
     prints: Mapping[int, int] = field(default_factory=dict)
 
-    def partners(self, seen: Sequence[Seen], optional: int) -> Partners:
+    def find_partners(self, seen: Sequence[StoredTuple], optional: int) -> Partners:
         """See OptionalStreams: as a left or as-of join with this stream alone finds them."""
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quoted(spec.name)), self.join.kinds[optional].fields
@@ -57,32 +57,32 @@ class Beside(OptionalStreams):
         number, earliest = row.column("n")[0].as_py(), row.column("first")
         if not number:
             return Partners(0)
-        values = self.voice.row({fields[at].name: earliest.field(f"c{at}") for at in kept})
+        values = self.formatter.format_row({fields[at].name: earliest.field(f"c{at}") for at in kept})
         if spec.table:
-            return Partners(number, first=f"with {values}" if values else "")
+            return Partners(number, earliest=f"with {values}" if values else "")
         ts = earliest.field("time").cast(pa.int64())[0].as_py()
         shown = f" ({values})" if values else ""
         newest = optional in query.as_of_streams
         return Partners(number, first=f"of {self.voice.time(ts, optional)}{shown}", time=ts, newest=newest)
 
-    def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
+    def is_newest(self, seen: Sequence[StoredTuple], partner: StoredTuple) -> bool:
         """See OptionalStreams."""
         hows: dict[int, How] = {at: "asof" if at == partner.stream else "left" for at in self.join.query.optional}
         found = self._joined(seen, hows, [partner.stream])
         return bool(_computed(found.where(self._is(partner)).count))
 
-    def _is(self, seen: Seen) -> SparkColumn:
+    def _is(self, seen: StoredTuple) -> SparkColumn:
         """Return whether a result shows a tuple, or its like."""
         whole = F.col(quoted(self.join.query.streams[seen.stream].name))
         fields = self.join.kinds[seen.stream].fields
         own = [stored(whole.getField(field.name), field.dataType) for field in fields]
         return printed(self.join, seen.stream, own) == self.prints[seen.ref]
 
-    def closing(self, seen: Sequence[Seen]) -> Closing:
+    def closing(self, seen: Sequence[StoredTuple]) -> CombinationClosing:
         """See OptionalStreams: static inputs end."""
-        return Closing(True)
+        return CombinationClosing(True)
 
-    def survey(self, seen: Sequence[Seen]) -> Survey:
+    def survey(self, seen: Sequence[StoredTuple]) -> Survey:
         """See OptionalStreams."""
         query = self.join.query
         named = [there.stream for there in seen if there.stream in query.optional]
@@ -101,7 +101,7 @@ class Beside(OptionalStreams):
             )
         return Survey(combinations, _computed(found.count))
 
-    def _joined(self, seen: Sequence[Seen], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
+    def _joined(self, seen: Sequence[StoredTuple], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
         """Return the join of the tuples asked about with all others; there are no rows of some optional streams.
 
         Args:
@@ -123,7 +123,7 @@ class Beside(OptionalStreams):
         made = replace(query, how=hows, outputs=(), select="")
         return replace(self.join, query=made, frames=tuple(frames), select=None, identity=False).toDF()
 
-    def _only(self, frame: DataFrame, seen: Seen) -> DataFrame:
+    def _only(self, frame: DataFrame, seen: StoredTuple) -> DataFrame:
         """Return the row of a frame that is a tuple."""
         names = [column_name(at) for at in range(len(frame.columns))]
         own = [stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]

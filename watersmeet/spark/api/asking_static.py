@@ -25,14 +25,14 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.exchange.tasks import CONTENT, rows_of
-from watersmeet.observe.why.answer import Answer, Tuple
-from watersmeet.observe.why.ask import answered
-from watersmeet.observe.why.asked import Asked, Values, asked, chosen
-from watersmeet.observe.why.judged import Judged, Seen
-from watersmeet.observe.why.kept import Anywhere
-from watersmeet.observe.why.lookup import told
-from watersmeet.observe.why.verdict import MOST, Completed, Ground, Member
-from watersmeet.observe.why.voice import Voice
+from watersmeet.metadata.orphans import Judged
+from watersmeet.observe.why.answer import Answer, TupleStatus
+from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple
+from watersmeet.observe.why.evidence import MOST_TUPLES, Completions, Evidence, SelectedTuple
+from watersmeet.observe.why.join_state import EveryChunk
+from watersmeet.observe.why.question import TupleSelector, Values, find_join, parse_question
+from watersmeet.observe.why.state_evidence import describe_tuple
+from watersmeet.observe.why.value_text import ValueFormatter
 from watersmeet.predicate.model import Column
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_table import ChunkTable, Target
@@ -62,9 +62,9 @@ def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
     if any(frame.isStreaming for _, frame in join.leaves):
         raise DefinitionError("join.why() looks at static inputs; ask the query that runs: query.why(...).")
     join.check_settings()
-    chosen({"j": join.query}, given)
+    find_join({"j": join.query}, given)
     duck = Duck(join.query.dialect)
-    question = asked(join.query, given, duck)
+    question = parse_question(join.query, given, duck)
     with _folder() as folder:
         side = join.query.as_left_join({one.stream for one in question})
         return answered(Frames(replace(join, query=side), folder, duck, question), question)
@@ -80,7 +80,7 @@ def _folder() -> Iterator[str]:
 
 
 @dataclass
-class Frames(Ground):
+class Frames(Evidence):
     """The static inputs of a join; the rows that are asked about are stored as a batch would store them.
 
     Attributes:
@@ -93,7 +93,7 @@ class Frames(Ground):
     join: "Join"
     folder: str
     duck: Duck
-    question: Sequence[Asked]
+    question: Sequence[TupleSelector]
     _chunks: list[Chunk] = field(default_factory=list)
     _prints: dict[int, int] = field(default_factory=dict)
 
@@ -104,8 +104,8 @@ class Frames(Ground):
         return operator.plan(operator.start())
 
     @cached_property
-    def _voice(self) -> Voice:
-        return Voice(self.join.query, self.duck)
+    def _formatter(self) -> ValueFormatter:
+        return ValueFormatter(self.join.query, self.duck)
 
     @cached_property
     def judged(self) -> Judged:
@@ -113,31 +113,37 @@ class Frames(Ground):
         query = self.join.query.careful_query() if any_flagged(self.join.query, self._chunks) else self.join.query
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
-        hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, Anywhere(), "why")
-        return Judged(query, hops, self._voice, partial(_as_of, self.join), decider(self.join), computer(self.join))
+        hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, EveryChunk(), "why")
+        return ConditionTracer(
+            query, hops, self._formatter, partial(_as_of, self.join), decider(self.join), computer(self.join)
+        )
 
     @property
     def optional(self) -> Beside:
-        """See Ground."""
-        return Beside(self.join, self._voice, self._prints)
+        """See Evidence."""
+        return Beside(self.join, self._formatter, self._prints)
 
     # -- tuples
 
-    def tuples(self, asked: Asked) -> list[Member]:
-        """See Ground."""
-        spec = self.join.query.streams[asked.stream]
-        found = _tagged(self.join, asked.stream).where(_has(asked)).limit(MOST + 1)
-        own = [F.col(Column(asked.stream, at).name) for at in range(len(spec.schema))]
-        rows = found.withColumn(PRINT, printed(self.join, asked.stream, own)).toArrow().combine_chunks()
-        members = [self._tuple(asked, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()]
-        return members or [(Tuple(spec.name, asked.text, "never arrived", "is not among the rows of the input."), None)]
+    def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
+        """See Evidence."""
+        spec = self.join.query.streams[selector.stream]
+        found = _tagged(self.join, selector.stream).where(_has(selector)).limit(MOST_TUPLES + 1)
+        own = [F.col(Column(selector.stream, at).name) for at in range(len(spec.schema))]
+        rows = found.withColumn(PRINT, printed(self.join, selector.stream, own)).toArrow().combine_chunks()
+        members = [
+            self._tuple(selector, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()
+        ]
+        return members or [
+            (TupleStatus(spec.name, selector.text, "never arrived", "is not among the rows of the input."), None)
+        ]
 
-    def _tuple(self, asked: Asked, block: pa.RecordBatch) -> Member:
-        query, at = self.join.query, asked.stream
+    def _tuple(self, selector: TupleSelector, block: pa.RecordBatch) -> SelectedTuple:
+        query, at = self.join.query, selector.stream
         spec = query.streams[at]
         own = [field for field in range(len(spec.schema)) if not (spec.table and field == spec.time)]
         values = {spec.schema.names[field]: block.column(f"s{at}_{field}") for field in own}
-        tell = partial(told, self._voice, asked, batches=None, values=values)
+        tell = partial(describe_tuple, self._formatter, selector, batches=None, values=values)
         intake = Intake(self._plan, f"t{len(self._chunks)}-{at}", len(self._chunks))
         for stream, rows in rows_of(block, self._plan):
             intake.add(stream, rows)
@@ -147,17 +153,17 @@ class Frames(Ground):
         if report.streams[at].punctuations:
             return tell("rejected", "is a punctuation, which joins nothing."), None
         ts = block.column(f"s{at}_{spec.time}").cast(pa.int64())[0].as_py()
-        when = "" if spec.table else f"of {self._voice.time(ts, at)} "
+        when = "" if spec.table else f"of {self._formatter.format_time(ts, at)} "
         stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
         if stored is None:
-            why = self._left_out(asked.stream, block)
+            why = self._left_out(selector.stream, block)
             return tell("not stored", f"{when}can join nothing: {why}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
         self._prints[ref] = block.column(PRINT)[0].as_py()
         ordinal = _ordinal(self.join, at, ts, block) if at in query.counted_streams else None
         says = f"{when}is among the rows of the input."
-        return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)
+        return tell("stored", says), StoredTuple(at, ref, ts, STATIC, ordinal)
 
     def _left_out(self, stream: int, block: pa.RecordBatch) -> str:
         """Return why a tuple was not even stored."""
@@ -182,11 +188,11 @@ class Frames(Ground):
         named = {
             n: at for n, at in names.items() if re.search(rf"(?<![\w.]){re.escape(n)}(?![\w.])", text, re.IGNORECASE)
         }
-        told = self._voice.row({name: block.column(f"s{stream}_{at}") for name, at in named.items()})
-        return f" ({told})" if told else ""
+        text = self._formatter.format_row({name: block.column(f"s{stream}_{at}") for name, at in named.items()})
+        return f" ({text})" if text else ""
 
-    def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
-        """See Ground; the join itself is computed, of the rows that are asked about."""
+    def complete(self, seen: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
+        """See Evidence; the join itself is computed, of the rows that are asked about."""
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
         for one in self.question if not query.counted_streams else ():
@@ -195,7 +201,7 @@ class Frames(Ground):
         for one in self.question:
             found = found.where(_equal(self.join, one))
         try:
-            return Completed(found.count(), True)
+            return Completions(found.count(), True)
         except Exception as error:
             raise PredicateError(f"The join could not be computed: {said(error)}.") from None
 
@@ -224,33 +230,33 @@ def _ordinal(join: "Join", stream: int, ts: int, block: pa.RecordBatch) -> int:
     return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
 
 
-def _as_of(join: "Join", stream: int, seen: Seen) -> tuple[int, int]:
+def _as_of(join: "Join", stream: int, seen: StoredTuple) -> tuple[int, int]:
     """Return how many tuples of a stream come no later than another's."""
     rows, time, moment = _timed(join, stream, seen.ts)
     count = rows.where(time <= moment if stream < seen.stream else time < moment).count()
     return count, count
 
 
-def _only(join: "Join", at: int, asked: Asked) -> DataFrame | None:
+def _only(join: "Join", at: int, selector: TupleSelector) -> DataFrame | None:
     """Return the frame of a stream, with no other rows than those asked about if it is asked."""
     frame = join.frames[at]
-    if frame is None or at != asked.stream:
+    if frame is None or at != selector.stream:
         return frame
     names = [f"_c{number}" for number in range(len(frame.columns))]
-    kept = frame.toDF(*names).where(_all(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in asked.values.items()))
+    kept = frame.toDF(*names).where(_all(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in selector.values.items()))
     return kept.toDF(*frame.columns)
 
 
-def _equal(join: "Join", asked: Asked) -> SparkColumn:
+def _equal(join: "Join", selector: TupleSelector) -> SparkColumn:
     """Return whether a result has what is asked for."""
-    stream = join.query.streams[asked.stream]
+    stream = join.query.streams[selector.stream]
     whole, names = F.col(quoted(stream.name)), stream.schema.names
-    return _all(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in asked.values.items())
+    return _all(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in selector.values.items())
 
 
-def _has(asked: Asked) -> SparkColumn:
+def _has(selector: TupleSelector) -> SparkColumn:
     """Return whether a tagged row has what is asked for."""
-    columns = [(F.col(Column(asked.stream, f).name), value) for f, value in asked.values.items()]
+    columns = [(F.col(Column(selector.stream, f).name), value) for f, value in selector.values.items()]
     return _all(column.eqNullSafe(_literal(value)) for column, value in columns)
 
 

@@ -22,10 +22,10 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
-from watersmeet.observe.dashboard.notebook import definition, streams_of
+from watersmeet.observe.dashboard.notebook import render_definition, stream_table
 from watersmeet.observe.explain import explain
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import Values
+from watersmeet.observe.why.question import Values
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
@@ -262,7 +262,7 @@ class Join:
 
     def _repr_html_(self) -> str:
         facts = [("where", self.query.where), ("select", self.query.select), ("strategy", self.strategy.describe())]
-        return definition(facts, streams_of(self.query))
+        return render_definition(facts, stream_table(self.query))
 
     @property
     def writeStream(self) -> JoinWriter:

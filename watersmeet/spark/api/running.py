@@ -11,12 +11,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.cost.parameters import Parameters
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
-from watersmeet.observe.dashboard.build import view
-from watersmeet.observe.dashboard.notebook import Progress, small
-from watersmeet.observe.dashboard.recorded import Holder, Recorded
-from watersmeet.observe.progress import readable
+from watersmeet.observe.dashboard.build import build_view
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointSnapshot, Runner
+from watersmeet.observe.dashboard.notebook import ProgressList, render_summary
+from watersmeet.observe.progress import format_progress
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import Values
+from watersmeet.observe.why.question import Values
 from watersmeet.spark.api.asking import given_by, why_running
 from watersmeet.spark.checkpoint.lease import Stopped
 from watersmeet.spark.run.batch import WAITED, BatchRunner, description, is_data_error
@@ -83,15 +83,15 @@ class JoinQuery:
             raise StateError(STOPPED)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressList:
         """What each of the last batches did, oldest first; kept across restarts for the last 500 batches.
 
         A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
         """
-        return Progress(map(self._readable, self._runner.protocol.history))
+        return ProgressList(map(self._readable, self._runner.protocol.history))
 
     def _readable(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return readable(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
+        return format_progress(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
 
     def __repr__(self) -> str:
         name = f"'{self.name}'" if self.name else f"id {self.id}"
@@ -100,10 +100,10 @@ class JoinQuery:
         return f"JoinQuery({name}, {'running' if self.isActive else ended}; {last})"
 
     def _repr_html_(self) -> str:
-        protocol, holder = self._runner.protocol, Holder(ended=not self.isActive)
+        protocol, holder = self._runner.protocol, Runner(has_ended=not self.isActive)
         described = description(self._runner.frames)
-        told = Recorded(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
-        return small(view(told, int(time.time() * 1e6)))
+        told = CheckpointSnapshot(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
+        return render_summary(build_view(told, int(time.time() * 1e6)))
 
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
         """Return what became of tuples, and of their combination, as far as state, side outputs and results tell.

@@ -16,11 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measure
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
-from watersmeet.observe.explain import explain
-from watersmeet.observe.join_tree import drawn
+from watersmeet.observe.explain import draw_join_tree, explain
 from watersmeet.observe.lateness import LATE_SHARE
-from watersmeet.observe.progress import readable
-from watersmeet.observe.timing import freshness
+from watersmeet.observe.progress import format_progress
+from watersmeet.observe.timing import describe_freshness
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     BatchOffered,
@@ -197,8 +196,10 @@ class BatchRunner(Runtime):
         shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
         hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         told = state.progress.get("spilling")
-        closed, last = [CLOSED] if state.final else [], freshness(state.progress)
-        return "\n".join([*closed, *drawn(self.tree, state), *shown, *hints, *last, *(lines(told) if told else ())])
+        closed, last = [CLOSED] if state.final else [], describe_freshness(state.progress)
+        return "\n".join(
+            [*closed, *draw_join_tree(self.tree, state), *shown, *hints, *last, *(lines(told) if told else ())]
+        )
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
@@ -226,7 +227,7 @@ class BatchRunner(Runtime):
                 self.cut = False
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
-                    observed.tell(self.frames.spark, readable(self.protocol.state.progress, zoned))
+                    observed.tell(self.frames.spark, format_progress(self.protocol.state.progress, zoned))
                 if self.spilling is None and self.protocol.state.has_spilled_units:  # an earlier start put it off
                     self._round(QuietPeriod(self.clock(), all=True))
             except BaseException as error:

@@ -1,42 +1,42 @@
-"""The view: all that a screen shows, worded and laid out; whoever draws it computes nothing.
+"""The view: all that a screen shows, worded and laid out, so that terminal, page and notebook only draw it.
 
-Times, numbers and sizes are text, as people read them; what is drawn is given as shares from 0 to 1.
+Times, numbers and sizes are text; lengths of bars and positions are shares from 0 to 1.
 """
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Level = Literal["", "good", "watch", "bad", "off"]
-"""How something stands: nothing to say, fine, worth a look, wrong, or not running."""
+"""Severity: nothing to say, fine, worth a look, wrong, or not running."""
 Series = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first thing to know: is it healthy?
+    """Whether a query is healthy.
 
     Attributes:
-        level: How it stands.
-        title: In a word or two.
-        says: Why, a sentence each, the most important first.
+        level: The severity.
+        title: The verdict in a word or two.
+        messages: The reasons, a sentence each, the most important first.
     """
 
     level: Level
     title: str
-    says: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number to watch, with its course over the last batches.
+    """A number to watch, with its trend over the last batches.
 
     Attributes:
         label: What it is.
         value: What it is now.
         note: What to compare it with.
-        series: Its course, oldest first; None where there was none.
-        limit: A line that it should stay below.
-        level: How it stands.
+        series: Its trend, oldest first; None where there was none.
+        limit: The value that it should stay below.
+        level: The severity.
     """
 
     label: str
@@ -48,14 +48,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A field of a table.
 
     Attributes:
-        text: What it says.
-        level: How that stands.
-        share: How long a bar beside it is, from 0 to 1; None for no bar.
-        series: A course to draw in place of the text.
+        text: The text.
+        level: The severity.
+        share: The length of a bar beside it, from 0 to 1; None for no bar.
+        series: A trend to draw in place of the text.
     """
 
     text: str
@@ -70,14 +70,14 @@ class Table:
 
     Attributes:
         columns: The headings.
-        rows: The fields, as many in each row as there are headings.
-        texts: How many of the first columns are words; the others are numbers, flush right.
+        rows: The cells, as many in each row as there are headings.
+        text_columns: How many of the first columns are words; the others are numbers, flush right.
         note: A sentence below it.
     """
 
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    texts: int = 1
+    rows: tuple[tuple[TableCell, ...], ...] = ()
+    text_columns: int = 1
     note: str = ""
 
 
@@ -88,16 +88,16 @@ class Block:
     Attributes:
         start: Where it begins.
         end: Where it ends.
-        weight: How many rows it has, of the most that one has.
-        says: What and where it is, and when it goes.
-        cold: Whether it is put off.
+        weight: Its number of rows as a share of the largest slice's.
+        message: What and where it is, and when it expires.
+        spilled: Whether it is spilled.
     """
 
     start: float
     end: float
     weight: float
-    says: str
-    cold: bool = False
+    message: str
+    spilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,65 +118,65 @@ class StateMap:
         first: The time at its left edge.
         last: The time at its right edge.
         watermark: Where the watermark is, if on the map.
-        leaving: The slices that go next, and when.
+        next_to_leave: The slices that expire next, and when.
     """
 
     lanes: tuple[Lane, ...] = ()
     first: str = ""
     last: str = ""
     watermark: float | None = None
-    leaving: Table = field(default_factory=Table)
+    next_to_leave: Table = field(default_factory=Table)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A step that pairs take, or don't.
+class FunnelStep:
+    """A step that some pairs pass.
 
     Attributes:
-        label: What it is.
-        count: How many pairs are left after it.
-        share: How long its bar is.
-        note: How many of those before it are left, and what it cost.
-        nearly: A few pairs that it alone refuses, if they are asked for.
+        label: Its name.
+        count: How many pairs remain after it.
+        share: The length of its bar.
+        note: Which share of the pairs before it remains, and its cost.
+        near_misses: A few pairs that it alone refuses, if they are recorded.
     """
 
     label: str
     count: str
     share: float
     note: str = ""
-    nearly: tuple[str, ...] = ()
+    near_misses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """A hop: what is proposed there, and what is left of it step by step."""
+class FunnelHop:
+    """A hop: the pairs proposed there, and what remains of them step by step."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
     """How long a batch took: its steps, as shares of the chart's height."""
 
-    says: str
+    message: str
     plan: float
     job: float
     commit: float
-    late: bool = False
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchChart:
     """How long the last batches took.
 
     Attributes:
         bars: The batches, oldest first.
-        trigger: At what height the trigger is; None if there is none.
-        top: What the full height is.
+        trigger: The height of the trigger interval; None if there is none.
+        top: The full height, as text.
         first: The first batch.
         last: The last one.
-        due: The trigger in words.
+        trigger_text: The trigger interval in words.
     """
 
     bars: tuple[Bar, ...] = ()
@@ -184,7 +184,7 @@ class Batches:
     top: str = ""
     first: str = ""
     last: str = ""
-    due: str = ""
+    trigger_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,48 +194,48 @@ class JoinView:
     Attributes:
         name: The stream that it is of another join; empty for the outermost.
         where: Its condition.
-        watermark: How far it is, and who holds it, as a sentence.
-        streams: Rows in, late, kept; how far each stream has come.
-        funnel: Where pairs go.
-        predicates: What Python predicates cost.
-        state: Where state is, and when it goes.
-        nodes: What each node does.
+        watermark: Its watermark, and which stream holds it back, as a sentence.
+        streams: Rows in, late and stored, and the progress of each stream.
+        funnel: The pairs at each hop.
+        predicates: The cost of Python predicates.
+        state: Where state is, and when it expires.
+        nodes: The work of each node.
     """
 
     name: str
     where: str
     watermark: str
     streams: Table
-    funnel: tuple[Hop, ...]
+    funnel: tuple[FunnelHop, ...]
     predicates: Table
     state: StateMap
     nodes: Table
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A decision or a warning in words, and after which batch it came."""
+class LogEntry:
+    """A decision in words, and the batch before which it was made."""
 
     batch: str
-    says: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DashboardView:
     """All that a screen shows.
 
     Attributes:
-        title: What the query is called.
+        title: The name of the query.
         place: Where its checkpoint is.
         facts: How it runs, in a line.
-        now: When this was made.
-        verdict: Is it healthy?
+        now: The time of the view.
+        verdict: Whether it is healthy.
         figures: The numbers to watch.
         joins: Its joins, the outermost first.
         batches: How long batches took.
-        debts: What is put off and owed; empty if nothing may be.
-        decisions: What was decided, the last first.
-        refused: Samples of rows that were not joined.
+        owed_results: What is spilled and owed; empty without spilling.
+        decisions: The last decisions, newest first.
+        refused_rows: Samples of rows that were not joined.
     """
 
     title: str
@@ -245,11 +245,11 @@ class View:
     verdict: Verdict
     figures: tuple[Figure, ...] = ()
     joins: tuple[JoinView, ...] = ()
-    batches: Batches = field(default_factory=Batches)
-    debts: Table = field(default_factory=Table)
-    decisions: tuple[Said, ...] = ()
-    refused: Table = field(default_factory=Table)
+    batches: BatchChart = field(default_factory=BatchChart)
+    owed_results: Table = field(default_factory=Table)
+    decisions: tuple[LogEntry, ...] = ()
+    refused_rows: Table = field(default_factory=Table)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as plain dicts and lists, for JSON."""
         return asdict(self)

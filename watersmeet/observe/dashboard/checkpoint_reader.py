@@ -1,6 +1,6 @@
-"""What a checkpoint says of its query: its description, the last manifest, the diary. It is only read.
+"""Reads a checkpoint: the description of its query, the last manifest, the recorded progress.
 
-No lease is taken and nothing is written, so it may be read beside a running query, after a crash, or by somebody else.
+It takes no lease and writes nothing, so it works beside a running query, after a crash, and for other users.
 """
 
 from collections.abc import Mapping
@@ -16,66 +16,66 @@ from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 
 TRIES = 3
-"""How often state is read that a running query has moved on from meanwhile."""
+"""How often state is read if a running query moves on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who last ran the query.
+class Runner:
+    """The process that last ran the query.
 
     Attributes:
-        process: Who, in words; empty if nobody knows.
-        ended: Whether it has ended as it should.
-        silent: For how many seconds it has not renewed its lease.
-        running: Whether its process is there, and runs this very checkpoint; None if that can't be seen from here.
+        process: Its name; empty if unknown.
+        has_ended: Whether it has ended normally.
+        silence: The seconds since it last renewed its lease.
+        is_running: Whether it is alive and runs this very checkpoint; None if that can't be seen from here.
     """
 
     process: str = ""
-    ended: bool = False
-    silent: float = 0.0
-    running: bool | None = None
+    has_ended: bool = False
+    silence: float = 0.0
+    is_running: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What is recorded.
+class CheckpointSnapshot:
+    """What a checkpoint holds.
 
     Attributes:
         root: Where the store is.
         query: The description of the query.
         manifest: The state after the last batch; None before the first.
         progress: What the last batches did, oldest first.
-        holder: Who runs the query.
-        problem: Why state can't be read, if it can't.
+        runner: The process that runs the query.
+        problem: Why state can't be read; empty if it can.
     """
 
     root: str
     query: Mapping[str, Any] = field(default_factory=dict)
     manifest: Manifest | None = None
     progress: tuple[Mapping[str, Any], ...] = ()
-    holder: Holder = field(default_factory=Holder)
+    runner: Runner = field(default_factory=Runner)
     problem: str = ""
 
 
 @dataclass
-class Reader:
-    """Reads one checkpoint again and again; what has not changed is not read again.
+class CheckpointReader:
+    """Reads one checkpoint repeatedly; unchanged state is not read again.
 
     Attributes:
-        store: Where it is.
+        store: Its store.
     """
 
     store: Store
     _state: tuple[Manifest, tuple[Mapping[str, Any], ...]] | None = None
     _renewed: tuple[tuple[int, bytes | None], float] | None = None
 
-    def read(self, now: float, clock: float | None = None) -> Recorded:
-        """Return what is recorded now.
+    def read(self, now: float, clock: float | None = None) -> CheckpointSnapshot:
+        """Return what the checkpoint holds now.
 
         Args:
-            now: Seconds, by a clock that never goes back.
-            clock: The same moment in seconds since the epoch: how old the lease is at the first look. Without it, the
-                lease counts as renewed just then.
+            now: Seconds, by a monotonic clock.
+            clock: The same moment in seconds since the epoch, which tells the age of the lease on the first read.
+                Without it, the lease counts as renewed just then.
 
         Raises:
             DefinitionError: If there is no checkpoint of a join.
@@ -85,18 +85,18 @@ class Reader:
                 f"{self.store.root} has no {DESCRIPTION}: give the checkpointLocation of a join that has been started."
             )
         query: Mapping[str, Any] = {}
-        holder, problem = self._holder(now, clock), ""
+        runner, problem = self._read_runner(now, clock), ""
         try:
             query = read_description(self.store)
-            self._state = self._last()
+            self._state = self._read_last()
         except StateError as error:
             self._state, problem = None, str(error)
         manifest, progress = self._state or (None, ())
-        return Recorded(self.store.root, query, manifest, progress, holder, problem)
+        return CheckpointSnapshot(self.store.root, query, manifest, progress, runner, problem)
 
-    def _last(self) -> tuple[Manifest, tuple[Mapping[str, Any], ...]] | None:
-        """Return the last state and the diary, again if the query has removed files meanwhile."""
-        for left in reversed(range(TRIES)):
+    def _read_last(self) -> tuple[Manifest, tuple[Mapping[str, Any], ...]] | None:
+        """Return the last state and progress, trying again if the query has removed files meanwhile."""
+        for tries_left in reversed(range(TRIES)):
             try:
                 path = manifests.newest_path(self.store)
                 if self._state is not None and path == self._state[0].chain[-1]:
@@ -107,33 +107,33 @@ class Reader:
                 if path is None:
                     return None
             except StateError:
-                if not left:
+                if not tries_left:
                     raise
         return self._state
 
-    def _holder(self, now: float, clock: float | None) -> Holder:
+    def _read_runner(self, now: float, clock: float | None) -> Runner:
         number = leases.last_number(self.store)
         holder = leases.holder(self.store, number)
         process = f"process {holder['pid']} on {holder['name']}" if holder else ""
-        ended = not number or self.store.read(leases.path_of(number, "ended")) is not None
-        return Holder(process, ended, self._silence(number, now, clock), self._is_run_by(holder))
+        has_ended = not number or self.store.read(leases.path_of(number, "ended")) is not None
+        return Runner(process, has_ended, self._measure_silence(number, now, clock), self._is_run_by(holder))
 
-    def _silence(self, number: int, now: float, clock: float | None) -> float:
-        """Return for how many seconds a lease has not been renewed.
+    def _measure_silence(self, number: int, now: float, clock: float | None) -> float:
+        """Return the seconds since a lease was last renewed.
 
-        Its file's age counts at the first look only, since clocks of other hosts may be wrong; then what is seen.
+        The file's age counts on the first read only, since clocks of other hosts may be wrong; then what is observed.
         """
-        seen = number, self.store.read(leases.path_of(number, "renewed"))
+        renewal = number, self.store.read(leases.path_of(number, "renewed"))
         if self._renewed is None:
-            written = None if clock is None else leases.renewal_time(self.store, number)
-            age = 0.0 if clock is None or written is None else max(0.0, clock - written)
-            self._renewed = seen, now - age
-        elif self._renewed[0] != seen:
-            self._renewed = seen, now
+            renewed = None if clock is None else leases.renewal_time(self.store, number)
+            age = 0.0 if clock is None or renewed is None else max(0.0, clock - renewed)
+            self._renewed = renewal, now - age
+        elif self._renewed[0] != renewal:
+            self._renewed = renewal, now
         return now - self._renewed[1]
 
     def _is_run_by(self, holder: Mapping[str, Any]) -> bool | None:
-        """Tell whether a lease's holder runs; not if it runs another folder, of which this one is a copy."""
+        """Tell whether a lease's holder is alive and runs this folder, not another of which this one is a copy."""
         running, folder = is_running(holder), self.store.local
         if not running or folder is None:
             return running
