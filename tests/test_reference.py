@@ -12,9 +12,9 @@ from watersmeet.batch.side_outputs import SIDES
 from watersmeet.cli import build_parser
 from watersmeet.observe.progress_fields import FIELDS
 from watersmeet.spark.api import writer
-from watersmeet.spark.api.options import CONSOLE_OPTIONS, OWN_OPTIONS
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.writer import JoinWriter
+from watersmeet.spark.api.writer_options import CONSOLE_OPTIONS, OWN_OPTIONS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "reference.md").read_text()

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import watersmeet as wm
 from watersmeet.observe.dashboard.build import view
 from watersmeet.observe.dashboard.recorded import Reader
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.run import checks, observed
 from watersmeet.spark.run.naming import DESCRIPTION, named
 from watersmeet.state.store.places import store_of

@@ -45,7 +45,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return spark.createDataFrame(rows(0), SCHEMA), spark.createDataFrame(rows(3), SCHEMA)
 
 
-def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.spark.api.join.Join:
+def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.Join:
     streams = [wm.stream(name, frame, time="ts", window=window) for name, frame in zip("ab", frames, strict=True)]
     return wm.join(*streams, where=where, select="a.id AS a, b.id AS b", strategy=wm.PSP(2), **more)
 

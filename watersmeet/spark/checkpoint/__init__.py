@@ -1,1 +1,1 @@
-"""What a checkpoint needs of Spark: its path, the lease of its store, Spark's own offsets and leftovers."""
+"""The checkpoint as Spark and the join share it: its path, the lease of its store, and Spark's own logs."""

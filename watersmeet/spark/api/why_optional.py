@@ -1,9 +1,9 @@
-"""`join.why` on static frames with optional streams: Spark joins the tuples asked about with all others, and counts."""
+"""`join.why` on static frames with optional streams: Spark joins the tuples in question with all others, and counts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -17,66 +17,64 @@ from watersmeet.observe.why.outcome import Closing, OptionalStreams, Partners, S
 from watersmeet.observe.why.voice import SHOWN, Voice
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import How
+from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.run.content import content_hash
 from watersmeet.spark.run.frames import column_name, quoted, stored
 from watersmeet.spark.sql.catalyst import said
 
-if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
-
-Made = TypeVar("Made")
-PRINT = "print"
-"""The column that tells a row of a stream from all others but its like."""
+Value = TypeVar("Value")
+FINGERPRINT = "print"
+"""The column that distinguishes a row of a stream from all rows that differ from it."""
 
 
 @dataclass(frozen=True)
-class Beside(OptionalStreams):
+class StaticOptionalStreams(OptionalStreams):
     """The optional streams of a join of static inputs.
 
     Attributes:
         join: The join.
-        voice: Finds the words.
-        prints: What tells the tuples that are asked about from others, by their references.
+        voice: Words the answers.
+        fingerprints: The fingerprints of the tuples in question, by their references.
     """
 
-    join: "Join"
+    join: JoinDefinition
     voice: Voice
-    prints: Mapping[int, int] = field(default_factory=dict)
+    fingerprints: Mapping[int, int] = field(default_factory=dict)
 
     def partners(self, seen: Sequence[Seen], optional: int) -> Partners:
-        """See OptionalStreams: as a left or as-of join with this stream alone finds them."""
+        """See OptionalStreams; finds them by a left or as-of join with this stream alone."""
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quoted(spec.name)), self.join.kinds[optional].fields
-        kept = [c.field for c in query.kept[optional] if c.field < len(fields)][:SHOWN]
-        told = [stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in kept]
+        columns = [c.field for c in query.kept[optional] if c.field < len(fields)][:SHOWN]
+        described = [stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in columns]
         time = whole.getField(fields[spec.time].name)
         hows: dict[int, How] = {at: "asof left" if at in query.as_of else "left" for at in query.optional}
-        found = self._joined(seen, hows, [optional]).where(whole.isNotNull())
-        first = F.min_by(F.struct(time.alias("time"), *told), time)
-        (row,) = _computed(found.agg(F.count(F.lit(1)).alias("n"), first.alias("first")).toArrow).to_batches()
+        partners = self._join(seen, hows, [optional]).where(whole.isNotNull())
+        first = F.min_by(F.struct(time.alias("time"), *described), time)
+        (row,) = _compute(partners.agg(F.count(F.lit(1)).alias("n"), first.alias("first")).toArrow).to_batches()
         number, earliest = row.column("n")[0].as_py(), row.column("first")
         if not number:
             return Partners(0)
-        values = self.voice.row({fields[at].name: earliest.field(f"c{at}") for at in kept})
+        values = self.voice.row({fields[at].name: earliest.field(f"c{at}") for at in columns})
         if spec.table:
             return Partners(number, first=f"with {values}" if values else "")
         ts = earliest.field("time").cast(pa.int64())[0].as_py()
-        shown = f" ({values})" if values else ""
+        details = f" ({values})" if values else ""
         newest = optional in query.as_of
-        return Partners(number, first=f"of {self.voice.time(ts, optional)}{shown}", time=ts, newest=newest)
+        return Partners(number, first=f"of {self.voice.time(ts, optional)}{details}", time=ts, newest=newest)
 
     def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
         """See OptionalStreams."""
         hows: dict[int, How] = {at: "asof" if at == partner.stream else "left" for at in self.join.query.optional}
-        found = self._joined(seen, hows, [partner.stream])
-        return bool(_computed(found.where(self._is(partner)).count))
+        matches = self._join(seen, hows, [partner.stream]).where(self._is(partner))
+        return bool(_compute(matches.count))
 
     def _is(self, seen: Seen) -> SparkColumn:
-        """Return whether a result shows a tuple, or its like."""
+        """Return the condition that a result contains a tuple, or one equal to it."""
         whole = F.col(quoted(self.join.query.streams[seen.stream].name))
         fields = self.join.kinds[seen.stream].fields
         own = [stored(whole.getField(field.name), field.dataType) for field in fields]
-        return printed(self.join, seen.stream, own) == self.prints[seen.ref]
+        return fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]
 
     def closing(self, seen: Sequence[Seen]) -> Closing:
         """See OptionalStreams: static inputs end."""
@@ -85,49 +83,48 @@ class Beside(OptionalStreams):
     def survey(self, seen: Sequence[Seen]) -> Survey:
         """See OptionalStreams."""
         query = self.join.query
-        named = [there.stream for there in seen if there.stream in query.optional]
-        matched: dict[int, How] = {at: "semi" if at in named else "left" for at in query.optional}
-        matched |= {at: "asof" if at in named else "asof left" for at in query.as_of}
+        members = [there.stream for there in seen if there.stream in query.optional]
+        hows: dict[int, How] = {at: "semi" if at in members else "left" for at in query.optional}
+        hows |= {at: "asof" if at in members else "asof left" for at in query.as_of}
         newest = [self._is(there) for there in seen if there.stream in query.as_of]
-        combinations = _computed(_where(self._joined(seen, matched, named), newest).count)
-        if not combinations or any(query.optional[at] == "anti" for at in named):
+        combinations = _compute(_where(self._join(seen, hows, members), newest).count)
+        if not combinations or any(query.optional[at] == "anti" for at in members):
             return Survey(combinations)
-        found = _where(self._joined(seen, query.optional, [*query.optional]), newest)
-        for at in named:
-            found = found.where(F.col(quoted(query.streams[at].name)).isNotNull()) if at not in query.hides else found
-        return Survey(combinations, _computed(found.count))
+        shown = [F.col(quoted(query.streams[at].name)).isNotNull() for at in members if at not in query.hides]
+        results = _where(self._join(seen, query.optional, [*query.optional]), [*newest, *shown])
+        return Survey(combinations, _compute(results.count))
 
-    def _joined(self, seen: Sequence[Seen], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
-        """Return the join of the tuples asked about with all others; there are no rows of some optional streams.
+    def _join(self, seen: Sequence[Seen], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
+        """Join the tuples in question with all others.
 
         Args:
             seen: The tuples.
-            how: What is asked of the optional streams.
-            there: Those of which there are rows.
+            how: How optional streams are joined.
+            there: The optional streams that have rows; the others are taken to be empty.
         """
         query = self.join.query
         hows = tuple(how.get(at, "inner") for at in range(len(query.streams)))
-        own = {one.stream: one for one in seen if one.stream not in query.as_of}  # a newer one may stand in for it
+        own = {one.stream: one for one in seen if one.stream not in query.as_of}  # a newer one may replace it
         frames = []
         for at, frame in enumerate(self.join.frames):
             assert frame is not None  # joins of static inputs are frames
             if at in query.optional and at not in there:
                 frame = frame.limit(0)
             frames.append(self._only(frame, own[at]) if at in own else frame)
-        made = replace(query, how=hows, outputs=(), select="")
-        return replace(self.join, query=made, frames=tuple(frames), select=None, identity=False).toDF()
+        plain = replace(query, how=hows, outputs=(), select="")
+        return replace(self.join, query=plain, frames=tuple(frames), select=None, identity=False).toDF()
 
     def _only(self, frame: DataFrame, seen: Seen) -> DataFrame:
-        """Return the row of a frame that is a tuple."""
+        """Restrict a frame to the row that is a tuple."""
         names = [column_name(at) for at in range(len(frame.columns))]
         own = [stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]
         numbered = frame.toDF(*names)
-        mine = numbered.where(printed(self.join, seen.stream, own) == self.prints[seen.ref]).limit(1)
-        return mine.toDF(*frame.columns)
+        row = numbered.where(fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]).limit(1)
+        return row.toDF(*frame.columns)
 
 
-def printed(join: "Join", stream: int, values: Sequence[SparkColumn]) -> SparkColumn:
-    """Return what tells a row of a stream from others, by the values of its columns as state keeps them."""
+def fingerprint(join: JoinDefinition, stream: int, values: Sequence[SparkColumn]) -> SparkColumn:
+    """Return a hash of a stream's row, from the values of its columns as state stores them."""
     kinds = [
         from_arrow_type(join.query.type_of(Column(stream, at)), prefer_timestamp_ntz=True) for at in range(len(values))
     ]
@@ -138,7 +135,12 @@ def _where(frame: DataFrame, conditions: Sequence[SparkColumn]) -> DataFrame:
     return reduce(DataFrame.where, conditions, frame)
 
 
-def _computed(compute: Callable[[], Made]) -> Made:
+def _compute(compute: Callable[[], Value]) -> Value:
+    """Let Spark compute a join.
+
+    Raises:
+        PredicateError: If it fails.
+    """
     try:
         return compute()
     except Exception as error:
