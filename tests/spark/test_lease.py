@@ -20,8 +20,8 @@ from watersmeet.state.store.store import Store
 
 HOLD = """
 import sys, time
-from watersmeet.spark import lease
-from watersmeet.state.store import Store
+from watersmeet.spark.checkpoint import lease
+from watersmeet.state.store.store import Store
 lease.RENEW_SECONDS = lease.POLL_SECONDS = 0.05
 held = lease.take(Store(sys.argv[1]))
 print("taken", flush=True)
