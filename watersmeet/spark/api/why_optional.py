@@ -83,10 +83,10 @@ class StaticOptionalStreams(OptionalStreams):
     def survey(self, seen: Sequence[Seen]) -> Survey:
         """See OptionalStreams."""
         query = self.join.query
-        members = [there.stream for there in seen if there.stream in query.optional]
+        members = [one.stream for one in seen if one.stream in query.optional]
         hows: dict[int, How] = {at: "semi" if at in members else "left" for at in query.optional}
         hows |= {at: "asof" if at in members else "asof left" for at in query.as_of}
-        newest = [self._is(there) for there in seen if there.stream in query.as_of]
+        newest = [self._is(one) for one in seen if one.stream in query.as_of]
         combinations = _compute(_where(self._join(seen, hows, members), newest).count)
         if not combinations or any(query.optional[at] == "anti" for at in members):
             return Survey(combinations)
@@ -94,13 +94,13 @@ class StaticOptionalStreams(OptionalStreams):
         results = _where(self._join(seen, query.optional, [*query.optional]), [*newest, *shown])
         return Survey(combinations, _compute(results.count))
 
-    def _join(self, seen: Sequence[Seen], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
+    def _join(self, seen: Sequence[Seen], how: Mapping[int, How], with_rows: Sequence[int]) -> DataFrame:
         """Join the tuples in question with all others.
 
         Args:
             seen: The tuples.
             how: How optional streams are joined.
-            there: The optional streams that have rows; the others are taken to be empty.
+            with_rows: The optional streams that keep their rows; the others are taken to be empty.
         """
         query = self.join.query
         hows = tuple(how.get(at, "inner") for at in range(len(query.streams)))
@@ -108,7 +108,7 @@ class StaticOptionalStreams(OptionalStreams):
         frames = []
         for at, frame in enumerate(self.join.frames):
             assert frame is not None  # joins of static inputs are frames
-            if at in query.optional and at not in there:
+            if at in query.optional and at not in with_rows:
                 frame = frame.limit(0)
             frames.append(self._only(frame, own[at]) if at in own else frame)
         plain = replace(query, how=hows, outputs=(), select="")

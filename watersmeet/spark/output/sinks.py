@@ -116,10 +116,10 @@ class FileSink(Sink):
         return replace(self, folder=self.folder.for_run(owner, run, durable))
 
     def prepare(self, none: Callable[[], Results]) -> None:
-        """Make the folder, and in an empty one a file with the output's columns and no rows, if one can say them.
+        """Make the folder, and in an empty one a file with the output's columns and no rows, if the format allows it.
 
-        [!] In a folder laid out by columns only Parquet can say which there are, in the one file that readers look at
-        for nothing else: any other is either taken for rows outside all folders, or for the whole of one.
+        [!] In a partitioned folder only Parquet can show the columns, in the one file that readers use for nothing
+        else: they would take any other file for rows outside all partitions, or for a whole partition.
         """
         if not (self.folder.make() and self._can_show_columns):
             return
