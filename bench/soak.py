@@ -36,7 +36,7 @@ from rich.table import Table
 import watersmeet as wm
 from bench.baselines import session
 from bench.common import RESULTS, console, progress
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 
 TARGET = 2.0
 """Per cent in 1,000 batches."""

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from bench.baselines import session
 from watersmeet.placement import Strategy
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 
 SLOTS = 8
 SLEEP = 0.02

@@ -15,7 +15,7 @@ from typing import Any
 
 from watersmeet.cli import build_parser
 from watersmeet.observe.progress_fields import FIELDS
-from watersmeet.spark.api.options import CONSOLE_OPTIONS, OWN_OPTIONS
+from watersmeet.spark.api.writer_options import CONSOLE_OPTIONS, OWN_OPTIONS
 
 PAGE = Path(__file__).parent / "reference.md"
 GROUPS = {
@@ -46,13 +46,8 @@ RETURNED = (
 """Classes that users meet, but don't name."""
 SETTINGS = ("Spill", "Auto", "PSP", "ATR", "CTR", "DSJ", "Hash", "Central")
 """Classes that users make, and hand on without calling their methods."""
-INTERNAL = {
-    "Join": {
-        *("answer", "check_settings", "computed", "decide", "kind", "kinds", "leaves", "plain", "read_results"),
-        *("shows", "sources", "spark", "stream_columns", "stream_schemas", "times", "tree", "with_time"),
-    },
-}
-"""Members that other parts of Watersmeet call, and users don't."""
+INHERITED = {"Join": ("schema", "toDF")}
+"""Members of base classes that users meet."""
 
 HEAD = """# Reference
 
@@ -134,8 +129,8 @@ def _members(value: Any) -> list[str]:
     """Return the methods and properties that a class is used by, in the order in which they are written."""
     if not inspect.isclass(value) or issubclass(value, Exception) or value.__name__ in SETTINGS:
         return []
-    hidden = INTERNAL.get(value.__name__, set())
-    return [name for name, member in vars(value).items() if _is_public(name, member) and name not in hidden]
+    own = [name for name, member in vars(value).items() if _is_public(name, member)]
+    return [*own, *INHERITED.get(value.__name__, ())]
 
 
 def _is_public(name: str, member: Any) -> bool:
@@ -148,7 +143,9 @@ def _summary(value: Any) -> str:
 
 
 def _directive(path: str, members: list[str]) -> str:
-    return f"\n<!-- ::: {path}\n    options:\n      members: [{', '.join(members)}]\n-->\n"
+    inherited = ", ".join(INHERITED.get(path.rpartition(".")[2], ()))
+    options = f"\n      inherited_members: [{inherited}]" if inherited else ""
+    return f"\n<!-- ::: {path}\n    options:\n      members: [{', '.join(members)}]{options}\n-->\n"
 
 
 # -- commands

@@ -5,6 +5,7 @@ import ast
 import inspect
 import re
 import runpy
+from dataclasses import fields
 from pathlib import Path
 
 import watersmeet
@@ -12,9 +13,10 @@ from watersmeet.batch.side_outputs import SIDES
 from watersmeet.cli import build_parser
 from watersmeet.observe.progress_fields import FIELDS
 from watersmeet.spark.api import writer
-from watersmeet.spark.api.options import CONSOLE_OPTIONS, OWN_OPTIONS
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.define import JoinOptions
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.writer import JoinWriter
+from watersmeet.spark.api.writer_options import CONSOLE_OPTIONS, OWN_OPTIONS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "reference.md").read_text()
@@ -40,6 +42,14 @@ def test_every_method_of_writers_and_queries_is_listed() -> None:
     for kind in (JoinWriter, JoinQuery):
         members = {name for name in vars(kind) if not name.startswith("_") and name != "join"}
         assert {f"{kind.__name__}.{name}" for name in members} <= set(re.findall(r"^\| `([\w.]+)`", PAGE, re.MULTILINE))
+
+
+def test_join_and_sql_take_the_same_options() -> None:
+    options = {option.name: option.default for option in fields(JoinOptions)}
+    for function in (watersmeet.join, watersmeet.sql):
+        assert (
+            options.items() <= {name: p.default for name, p in inspect.signature(function).parameters.items()}.items()
+        )
 
 
 def test_the_options_listed_are_those_that_the_writer_reads() -> None:

@@ -14,9 +14,8 @@ from watersmeet.spilling.options import Spill
 
 if TYPE_CHECKING:
     from watersmeet.spark.api.advise import advise
-    from watersmeet.spark.api.define import join
-    from watersmeet.spark.api.join import Join
-    from watersmeet.spark.api.running import JoinQuery
+    from watersmeet.spark.api.define import Join, join
+    from watersmeet.spark.api.join_query import JoinQuery
     from watersmeet.spark.api.stream import stream, table
     from watersmeet.spark.sql.sql_statement import sql
 
@@ -58,8 +57,8 @@ __all__ = [
 ]
 
 _ON_SPARK = {
-    "Join": "api.join",
-    "JoinQuery": "api.running",
+    "Join": "api.define",
+    "JoinQuery": "api.join_query",
     "advise": "api.advise",
     "join": "api.define",
     "sql": "sql.sql_statement",

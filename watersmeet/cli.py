@@ -22,7 +22,7 @@ from watersmeet.formatting import sanitize
 from watersmeet.observe.serving import serve, watch
 
 if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
+    from watersmeet.spark.api.define import Join
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -216,7 +216,7 @@ def load(target: str) -> "Join":
     Raises:
         DefinitionError: If the file is missing or fails, or holds no join of that name.
     """
-    from watersmeet.spark.api.join import Join
+    from watersmeet.spark.api.define import Join
 
     path, _, name = target.partition(":")
     file, name = Path(path), name or "join"

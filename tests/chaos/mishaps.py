@@ -19,7 +19,7 @@ from tests.chaos.program import Steps
 from tests.chaos.round import DIED, STEPS, Round, Wrong
 from tests.spark import processes
 from watersmeet.metadata.constraint_state import MARKS
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.state.chunks.chunk import CHUNKS
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store

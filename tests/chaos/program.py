@@ -24,7 +24,7 @@ import watersmeet as wm
 from tests.chaos.joins import STRATEGIES, Ids, Subject, subject
 from tests.spark.crashing_join import session
 from tests.spark.harness import frames, read
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.checkpoint import lease
 from watersmeet.spark.run.batch import BatchRunner
 
@@ -96,7 +96,7 @@ class Steps:
 
 def arrange() -> None:
     """Let leases be taken over soon."""
-    lease.EXPIRES, lease.RENEWED = EXPIRES, EXPIRES / 5
+    lease.EXPIRES, lease.RENEW_SECONDS = EXPIRES, EXPIRES / 5
 
 
 def begun(spark: SparkSession, folder: Path, spec: Spec, steps: Callable[[str], None]) -> JoinQuery:

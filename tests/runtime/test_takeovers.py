@@ -34,7 +34,7 @@ from watersmeet.runtime.protocol import (
     StateLoaded,
     Withdraw,
 )
-from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.files import Folder
 from watersmeet.state.manifest import leases, rounds
 from watersmeet.state.manifest import manifest as manifests
@@ -148,13 +148,13 @@ class Driver(TreeRun):
     """
 
     drivers: Drivers = field(default_factory=lambda: Drivers(Random(), 1.0))
-    folder: Folder = field(default_factory=lambda: Folder(Place("", ""), "path"))
+    folder: Folder = field(default_factory=lambda: Folder(Location("", ""), "path"))
     rows: Sequence[Mapping[str, Any]] = field(default_factory=list)
     number: int = 0
 
     @property
-    def place(self) -> Place:
-        return Place(self.store.root, self.store.root)
+    def place(self) -> Location:
+        return Location(self.store.root, self.store.root)
 
     def is_last(self) -> bool:
         return leases.last_number(Store(self.store.root)) == self.number
@@ -169,7 +169,7 @@ class Driver(TreeRun):
         self.number = max(leases.last_number(self.store), last_fence(self.store).generation) + 1
         while not self.store.publish(leases.path_of(self.number), b"{}"):
             self.number += 1
-        self.folder = self.folder.written_by("owner", f"run{self.number}", self.store.durable)
+        self.folder = self.folder.for_run("owner", f"run{self.number}", self.store.durable)
         state = manifests.last(self.store)
         number = 0 if state is None else state.batch + 1
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
@@ -206,7 +206,7 @@ class Driver(TreeRun):
 
     def publish(self, action: Publish) -> ResultsPublished:
         self.check_lease()
-        delivery = self.folder.given(action.files, self.place, action.batch)
+        delivery = self.folder.delivery_of_files(action.files, self.place, action.batch)
         self.store.remove({*action.written} - {*delivery.stored})
         return ResultsPublished(deliveries=(delivery,))
 
@@ -248,7 +248,7 @@ class Case:
     def driver(self, drivers: Drivers, dice: Dice, durable: bool = False) -> Driver:
         queries, out = self.setting.queries(), str(self.root / "out")
         store = SharedStore(str(self.root / "store"), durable, drivers=drivers)
-        folder = Folder(Place(out, out), "path")
+        folder = Folder(Location(out, out), "path")
         rows = [given(self.shape, rows) for rows in self.batches]
         return Driver(queries.pop("j"), store, inner=queries, spilling=dice, drivers=drivers, folder=folder, rows=rows)
 
@@ -360,12 +360,14 @@ class Unlucky(Driver):
     failure: BaseException | None = None
 
     def publish(self, action: Publish) -> ResultsPublished:
-        staged = self.folder.staging(action.batch, Place("s3a://store", "s3://store"))
-        folder = Path(self.folder.place.arrow, staged)
+        staged = self.folder.staging(action.batch, Location("s3a://store", "s3://store"))
+        folder = Path(self.folder.location.arrow, staged)
         for file in action.files:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / Path(file).name).write_bytes(self.store.read(file) or b"")
-        return ResultsPublished(deliveries=(self.folder.ready(staged, self.place, action.batch, ".parquet"),))
+        return ResultsPublished(
+            deliveries=(self.folder.delivery_of_staged(staged, self.place, action.batch, ".parquet"),)
+        )
 
     def check_lease(self) -> None:
         if self.failure is not None and manifests.newest(self.store) == 1:

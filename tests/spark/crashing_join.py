@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.batch.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.checkpoint import lease
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.state.manifest import manifest as manifests
@@ -111,7 +111,7 @@ class Steps:
 def arrange(spec: dict[str, Any]) -> None:
     """Make the driver's surroundings what was asked for."""
     lease.EXPIRES = spec.get("expires", lease.EXPIRES)
-    lease.RENEWED = min(lease.RENEWED, lease.EXPIRES / 5)
+    lease.RENEW_SECONDS = min(lease.RENEW_SECONDS, lease.EXPIRES / 5)
     if "skew" in spec:
         real, begun = time.time, time.monotonic()  # it jumps after a while
         time.time = lambda: real() + (spec["skew"] if time.monotonic() - begun > 8 else 0)

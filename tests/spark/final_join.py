@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.crashing_join import session
 from tests.spark.harness import Case, cuts, frames, join_of
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing import oracle
 

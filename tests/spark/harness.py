@@ -18,7 +18,7 @@ import watersmeet as wm
 from tests.times import instant
 from watersmeet.placement import Strategy
 from watersmeet.query.windows import Window
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run.content import content_hash
 from watersmeet.testing import oracle, stream_batches, write_batches

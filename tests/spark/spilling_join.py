@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.crashing_join import arrange, session
 from tests.spark.harness import cuts, frames
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.stream import Stream
 from watersmeet.spark.run.batch import BatchRunner
 

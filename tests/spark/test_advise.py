@@ -17,10 +17,9 @@ from pyspark.sql import types as T
 
 import watersmeet as wm
 from watersmeet import cli
-from watersmeet.spark.api import advise as advise_module
 from watersmeet.spark.api import samples
 from watersmeet.spark.api.advise import LONG, MOST_SECONDS, cuts
-from watersmeet.spark.api.samples import drawn, read
+from watersmeet.spark.api.samples import read, read_source
 from watersmeet.workload import numbers, write
 
 NAMES = ("a", "b", "c")
@@ -116,7 +115,7 @@ def test_tables_are_looked_up_and_stay_as_they_are(
     assert first["stateRows"] == pytest.approx(2 * 20 * 10 + 100, rel=0.3)
     assert fifth["stateRows"] - 100 == pytest.approx(5 * (first["stateRows"] - 100))
     assert not any("zones" in note for note in found.notes)
-    monkeypatch.setattr(advise_module, "MOST_TABLE_ROWS", 50)
+    monkeypatch.setattr(samples, "MOST_TABLE_ROWS", 50)
     large = wm.advise(join, {"zones": zones.union(zones)}).rows[0]  # of which about 50 rows are taken
     assert large["resultsPerSecond"] == pytest.approx(2 * first["resultsPerSecond"], rel=0.6)
     assert large["stateRows"] == pytest.approx(first["stateRows"] + 100)
@@ -319,7 +318,7 @@ def test_a_streaming_source_is_read_as_far_as_it_holds_rows(
     found = wm.advise(joined(streaming))
     assert found.measured["streams"]["a"]["tuplesPerSecond"] == pytest.approx(20, rel=0.3)
     monkeypatch.setattr(samples, "MOST_ROWS", 100)
-    every = drawn("a", streaming["a"], "ts").toArrow()
+    every = read_source("a", streaming["a"], "ts").toArrow()
     assert every.num_rows == 100
     assert every.column("ts").to_pylist() == table("a").column("ts").to_pylist()[:100]
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import EPOCH, SECOND, Case, cuts, expected, frames, results, run, side_ids, through, write
 from tests.times import instant
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark

@@ -166,7 +166,7 @@ def test_columns_of_one_name(static: DataFrame) -> None:
         (lambda w: w.trigger(processingTime=5), "trigger(processingTime=5): write a duration such as '10 seconds'."),
         (lambda w: w.trigger(processingTime="soon"), "trigger(processingTime): 'soon' is not a duration; write it"),
         (
-            lambda w: w.format("console").option("numRows", "x")._console(),
+            lambda w: w.format("console").option("numRows", "x")._console_printer(),
             "option('numRows', 'x') must be a whole",
         ),
     ],

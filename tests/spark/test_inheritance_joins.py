@@ -13,7 +13,7 @@ import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import through
 from tests.spark.test_metadata_joins import PLAIN, lives, plain
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 
 pytestmark = pytest.mark.spark
 SHOWN = "a.k AS auction, b.id AS bid, b.k AS k, _time"

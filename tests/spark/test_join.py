@@ -534,7 +534,7 @@ def test_wide_streams_do_not_blow_up_sparks_optimiser(spark: SparkSession) -> No
     """
     frame = spark.createDataFrame([], "ts timestamp, " + ", ".join(f"c{n} int" for n in range(12)))
     joined = wm.join(wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts"))
-    names = union(joined.query, joined.frames, False, joined.computed()).columns
+    names = union(joined.query, joined.frames, False, joined.hidden_columns()).columns
     assert names.index(CONTENT) > max(at for at, name in enumerate(names) if name.startswith("s0_"))
 
 

@@ -26,15 +26,15 @@ lease.RENEWED = lease.LOOKED = 0.05
 held = lease.take(Store(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.readline()
-print("held" if held.held() else "lost", flush=True)
+print("held" if held.is_held() else "lost", flush=True)
 held.end()
 """
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "RENEWED", 0.05)
-    monkeypatch.setattr(leases, "LOOKED", 0.02)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(leases, "EXPIRES", 0.5)
 
 
@@ -62,24 +62,24 @@ def test_one_process_two_runs(tmp_path: Path) -> None:
     before = files(tmp_path)
     with pytest.raises(StateError, match="is in use by another query of this program; stop that query first"):
         take(store)
-    assert files(tmp_path) == before and first.held()
+    assert files(tmp_path) == before and first.is_held()
     first.end()
     second = take(store)
-    assert second.held() and not first.held() and second.number == first.number + 1
+    assert second.is_held() and not first.is_held() and second.number == first.number + 1
     second.end()
 
 
 def test_a_run_that_has_ended_is_noticed(tmp_path: Path) -> None:
     store, going = Store(str(tmp_path)), [True]
     first = take(store)
-    first.needed = lambda: going[0]
+    first.is_needed = lambda: going[0]
     going[0] = False
     second = take(store)  # at once, in this process
-    assert second.held()
-    second.needed = lambda: False
+    assert second.is_held()
+    second.is_needed = lambda: False
     while store.read(f"leases/{second.number:012d}.ended") is None:  # so that other processes see it
         time.sleep(0.01)
-    assert not second.held()
+    assert not second.is_held()
 
 
 def test_another_process_holds_it(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_stopped_process_loses_it_and_notices(tmp_path: Path) -> None:
     process.send_signal(signal.SIGSTOP)
     lease = take(Store(str(tmp_path)))
     process.send_signal(signal.SIGCONT)
-    assert ended(process) == "lost" and lease.held()
+    assert ended(process) == "lost" and lease.is_held()
     lease.end()
 
 
@@ -144,7 +144,7 @@ def test_of_many_one_has_it(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 1 and len(lost) == 15 and won[0].held()
+    assert len(won) == 1 and len(lost) == 15 and won[0].is_held()
     won[0].end()
 
 
@@ -180,7 +180,7 @@ def test_a_lease_that_was_removed_or_stopped_is_not_called_taken(tmp_path: Path)
     with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
         held.check()
     held.end()
-    with pytest.raises(leases.Stopped, match="stopped in the middle of a batch"):
+    with pytest.raises(leases.QueryStopped, match="stopped in the middle of a batch"):
         held.check()
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_was_replaced_is_another_run_s(tmp_path: Path) -> None
     with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
         suspended.check()
     suspended.end()
-    assert own.held() and not suspended.held() and store.read(f"leases/{own.number:012d}.ended") is None
+    assert own.is_held() and not suspended.is_held() and store.read(f"leases/{own.number:012d}.ended") is None
     own.end()
 
 
@@ -215,7 +215,7 @@ def test_a_copy_of_a_lease_holds_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     held = take(Store(str(tmp_path / "a")))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     copied = take(Store(str(tmp_path / "b")))
-    assert copied.held() and held.held()
+    assert copied.is_held() and held.is_held()
     copied.end()
     held.end()
 
@@ -226,7 +226,7 @@ def test_a_folder_under_two_paths_has_one_holder(tmp_path: Path, monkeypatch: py
     held = take(Store(str(tmp_path / "a")))
     with pytest.raises(StateError, match="in use by another query of this program"):
         take(Store(str(tmp_path / "b")))
-    assert held.held()
+    assert held.is_held()
     held.end()
 
 
@@ -240,8 +240,8 @@ def test_an_interrupted_start_holds_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "RENEWED", 0.0)
-    monkeypatch.setattr(leases, "LOOKED", 0.01)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.01)
     store, write, full = Store(str(tmp_path)), Store.write, list[str]()
 
     def written(self: Store, path: str, data: bytes) -> None:

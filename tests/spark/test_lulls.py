@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.run.lulls import IDLE, LEAST, LOOKED, QUIET, Lulls
 
 SOON, LONG_AGO = 0.05, 60.0

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import watersmeet as wm
 from watersmeet.observe.dashboard.build import build_view
 from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.run import checks, observed
 from watersmeet.spark.run.naming import DESCRIPTION, named
 from watersmeet.state.store.places import store_of

@@ -19,7 +19,7 @@ from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import Case, through
 from tests.times import instant
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark

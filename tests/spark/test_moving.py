@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.files import Folder
 from watersmeet.spark.output.moving import Mover
 from watersmeet.spark.output.outputs import Outputs
@@ -117,9 +117,9 @@ def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
         here.mkdir(parents=True)
         (here / "p").write_text("p")
         (here / "_SUCCESS").write_text("")
-        was, now = (Place(str(tmp_path / name), str(tmp_path / name)) for name in (old, new))
+        was, now = (Location(str(tmp_path / name), str(tmp_path / name)) for name in (old, new))
         delivery = Delivery("path", (was.spark, was.arrow), ((f"{STAGING}/owner-b0/p", "part-b0-x"),))
-        Folder(now, "path", "owner").deliver(delivery, Place(str(tmp_path), str(tmp_path)))
+        Folder(now, "path", "owner").deliver(delivery, Location(str(tmp_path), str(tmp_path)))
         assert held(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
 
 
@@ -131,7 +131,7 @@ def test_an_output_that_is_gone_gets_the_files_of_its_last_batch(tmp_path: Path)
     (tmp_path / STAGING / "owner-b0-run").mkdir(parents=True)
     (tmp_path / STAGING / "owner-b0-run" / "p").write_text("p")
     outputs = Outputs(FrameSink(lambda frame, batch: None), plain=True, owner="owner")
-    outputs.deliver([own_delivery(tmp_path)], Place(str(tmp_path), str(tmp_path)))
+    outputs.deliver([own_delivery(tmp_path)], Location(str(tmp_path), str(tmp_path)))
     assert held(tmp_path) == {"part-b0-owner-x": "p"}
 
 
@@ -151,7 +151,7 @@ def test_only_files_of_its_own_are_delivered(tmp_path: Path, gone: bool, source:
     (tmp_path / source).write_text("p")
     (tmp_path / "results" / "fine").parent.mkdir(exist_ok=True)
     (tmp_path / "results" / "fine").write_text("fine")
-    place = Place(str(tmp_path), str(tmp_path))
+    place = Location(str(tmp_path), str(tmp_path))
     own = FrameSink(lambda frame, batch: None) if gone else FileSink("parquet", Folder(place, "path", "owner"))
     deliveries = [own_delivery(tmp_path, "results/fine"), own_delivery(tmp_path, source, target)]
     with pytest.raises(StateError, match="are not names of this checkpoint's files; restore the manifest or start"):
@@ -160,7 +160,7 @@ def test_only_files_of_its_own_are_delivered(tmp_path: Path, gone: bool, source:
 
 
 def test_a_batch_that_another_run_has_done_is_taken_back(tmp_path: Path) -> None:
-    folder = Folder(Place(str(tmp_path), str(tmp_path)), "path").written_by("owner", "run", durable=False)
+    folder = Folder(Location(str(tmp_path), str(tmp_path)), "path").for_run("owner", "run", durable=False)
     for name in ("owner-b3-run-1", "owner-b3-other-1", "owner-b2-run-1"):
         (tmp_path / STAGING / name).mkdir(parents=True)
         (tmp_path / STAGING / name / "p").write_text("p")

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, side_ids, write
 from watersmeet.batch.side_outputs import SIDES
-from watersmeet.spark.checkpoint.paths import Place, absolute, place, reached
+from watersmeet.spark.checkpoint.paths import Location, absolute, check_reachable, locate
 from watersmeet.state.store import remote
 from watersmeet.testing.oracle import Sliding, Stream
 
@@ -32,31 +32,31 @@ S3 = {"fs.s3a.endpoint": "http://localhost:9000", "fs.s3a.bucket.other.endpoint.
 @pytest.mark.parametrize(
     ("settings", "given", "wanted"),
     [
-        ({}, "/x/a b%20[1]/", Place("/x/a b%20[1]", "/x/a b%20[1]")),
-        ({}, "//x/../y", Place("/y", "/y")),
-        ({}, "/x/a:b", Place("/x/a:b", "/x/a:b")),
-        ({}, "file:/x/a%20b", Place("file:/x/a%20b", "/x/a%20b")),
-        ({}, "file:///x", Place("file:///x", "/x")),
-        ({}, "s3a://bucket/a b%20", Place("s3a://bucket/a b%20", "s3://bucket/a%20b%2520")),
-        ({}, "s3a://bucket//a/../b//c/", Place("s3a://bucket//a/../b//c", "s3://bucket/b/c")),
-        ({}, "gs://bucket", Place("gs://bucket", "gs://bucket/")),
-        ({}, "abfss://c@acc.dfs.core.windows.net/x", Place(*["abfss://c@acc.dfs.core.windows.net/x"] * 2)),
-        ({}, f"{HDFS}/x", Place(f"{HDFS}/x", f"{HDFS}/x")),
-        ({"fs.defaultFS": HDFS}, "hdfs:/x", Place("hdfs:/x", f"{HDFS}/x")),
-        ({"fs.defaultFS": HDFS}, "/x", Place(f"{HDFS}/x", f"{HDFS}/x")),
-        ({"fs.defaultFS": HDFS}, "file:/x", Place("file:/x", "/x")),
-        (S3, "s3a://b/x", Place("s3a://b/x", "s3://b/x?endpoint_override=localhost%3A9000&scheme=http")),
+        ({}, "/x/a b%20[1]/", Location("/x/a b%20[1]", "/x/a b%20[1]")),
+        ({}, "//x/../y", Location("/y", "/y")),
+        ({}, "/x/a:b", Location("/x/a:b", "/x/a:b")),
+        ({}, "file:/x/a%20b", Location("file:/x/a%20b", "/x/a%20b")),
+        ({}, "file:///x", Location("file:///x", "/x")),
+        ({}, "s3a://bucket/a b%20", Location("s3a://bucket/a b%20", "s3://bucket/a%20b%2520")),
+        ({}, "s3a://bucket//a/../b//c/", Location("s3a://bucket//a/../b//c", "s3://bucket/b/c")),
+        ({}, "gs://bucket", Location("gs://bucket", "gs://bucket/")),
+        ({}, "abfss://c@acc.dfs.core.windows.net/x", Location(*["abfss://c@acc.dfs.core.windows.net/x"] * 2)),
+        ({}, f"{HDFS}/x", Location(f"{HDFS}/x", f"{HDFS}/x")),
+        ({"fs.defaultFS": HDFS}, "hdfs:/x", Location("hdfs:/x", f"{HDFS}/x")),
+        ({"fs.defaultFS": HDFS}, "/x", Location(f"{HDFS}/x", f"{HDFS}/x")),
+        ({"fs.defaultFS": HDFS}, "file:/x", Location("file:/x", "/x")),
+        (S3, "s3a://b/x", Location("s3a://b/x", "s3://b/x?endpoint_override=localhost%3A9000&scheme=http")),
         (
             S3,
             "s3a://other/x",
-            Place("s3a://other/x", "s3://other/x?endpoint_override=localhost%3A9000&scheme=http&region=eu-west-1"),
+            Location("s3a://other/x", "s3://other/x?endpoint_override=localhost%3A9000&scheme=http&region=eu-west-1"),
         ),
     ],
     indirect=["settings"],
 )
 @pytest.mark.usefixtures("settings")
-def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
-    assert place(spark, given, "path") == wanted
+def test_paths(spark: SparkSession, given: str, wanted: Location) -> None:
+    assert locate(spark, given, "path") == wanted
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
         ),
         ({}, "~/out", r"path '~/out': Spark takes ~ for a folder of that name; write /.*/out, or ./~/out"),
         ({}, "~root", r"path '~root': Spark takes ~ for a folder of that name"),
-        ({}, " /x", r"path ' /x' begins or ends with a blank; take it away"),
-        ({}, "/x\n", r"path '/x\\n' begins or ends with a blank; take it away"),
+        ({}, " /x", r"path ' /x' has leading or trailing whitespace; remove it"),
+        ({}, "/x\n", r"path '/x\\n' has leading or trailing whitespace; remove it"),
         ({}, "s3a:/x", r"it names no bucket; write s3a://bucket/..."),
         ({}, "gs:///x", r"it names no bucket; write gs://bucket/..."),
         ({}, "abfss://container/x", r"write abfss://container@account.dfs.core.windows.net/..."),
@@ -87,7 +87,7 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
 @pytest.mark.usefixtures("settings")
 def test_what_is_refused(spark: SparkSession, given: str, problem: str) -> None:
     with pytest.raises(wm.DefinitionError, match=problem):
-        place(spark, given, "path")
+        locate(spark, given, "path")
 
 
 PATHS = ("path", "checkpointLocation", *(f"{kind}Path" for kind in SIDES))
@@ -118,10 +118,10 @@ def test_paths_as_objects_and_given_twice(spark: SparkSession, tmp_path: Path) -
 
 
 def test_places_below() -> None:
-    assert Place("s3a://b/x", "s3://b/x?region=r").inside("a %/b") == Place(
+    assert Location("s3a://b/x", "s3://b/x?region=r").inside("a %/b") == Location(
         "s3a://b/x/a %/b", "s3://b/x/a%20%25/b?region=r"
     )
-    assert Place("/x", "/x").inside("a %") == Place("/x/a %", "/x/a %")
+    assert Location("/x", "/x").inside("a %") == Location("/x/a %", "/x/a %")
 
 
 def test_a_place_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_place_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(
         wm.DefinitionError, match=r"path 'hdfs://n/x' can't be reached from Python: Unable to load libjvm. "
     ):
-        reached(Place("hdfs://n/x", "hdfs://n/x"), "path")
+        check_reachable(Location("hdfs://n/x", "hdfs://n/x"), "path")
 
 
 def test_where_spark_alone_goes(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

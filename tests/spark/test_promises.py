@@ -51,7 +51,7 @@ def test_what_punctuations_of_a_frame_say_is_hidden(frame: DataFrame) -> None:
         "a frame of their own on a.d = d, effect by batch",
     ]
     assert join.schema.names == ["id"] and join.kinds[0] == frame.schema
-    assert [told.stream for told in join.told] == [0, 0]
+    assert [own.stream for own in join.punctuations] == [0, 0]
 
 
 NO_VALUES = "whose values can't be promised; booleans, numbers, texts, binaries, dates and timestamps can"

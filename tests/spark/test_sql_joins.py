@@ -176,7 +176,7 @@ def test_on_says_what_partners_are_whatever_it_names(spark: SparkSession, inputs
     for on, where in (("a.k = b.k AND a.x > 1 -- few", "a.x > 0"), ((a.k == b.k) & (a.x > 1), "a.x > 0")):
         join = wm.join(a, b, how={"b": "left"}, on={"b": on}, where=where, select="a.id AS a, b.id AS b")
         assert Counter(map(str, join.toDF().collect())) == Counter(map(str, wanted.collect()))
-    with pytest.raises(wm.DefinitionError, match="WHERE names 'b', whose matches are described apart"):
+    with pytest.raises(wm.DefinitionError, match="WHERE names 'b', whose partners have conditions of their own"):
         wm.join(a, b, how={"b": "left"}, on={"b": "a.k = b.k"}, where="b.y = 1")
     with pytest.raises(wm.DefinitionError, match="give where, on and select as strings"):
         wm.join(a, b, how={"b": "left"}, on={"b": a.k == b.k}, untrusted=True)
@@ -237,9 +237,12 @@ def test_what_a_statement_cannot_ask(inputs: Any) -> None:
         ("SELECT a.id FROM a {0}, b {0} JOIN c {0} USING (k)", r"USING \(k\): both a and b have it; write ON"),
         (
             ALONE + "LEFT ANTI JOIN b {0} ON a.k = b.k WHERE b.y = 1",
-            "WHERE names 'b', whose matches are described apart",
+            "WHERE names 'b', whose partners have conditions of their own",
         ),
-        (ALONE + "WHERE EXISTS (SELECT 1 FROM b {0}) AND y = 1", "WHERE names 'b', whose matches are described apart"),
+        (
+            ALONE + "WHERE EXISTS (SELECT 1 FROM b {0}) AND y = 1",
+            "WHERE names 'b', whose partners have conditions of their own",
+        ),
         (
             "SELECT a.* EXCEPT (k) FROM a {0} FULL JOIN b {0} ON a.k = b.k LEFT JOIN c {0} ON c.k = a.k",
             "a is inside a join of its own here: name its columns one by one",

@@ -45,7 +45,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return spark.createDataFrame(rows(0), SCHEMA), spark.createDataFrame(rows(3), SCHEMA)
 
 
-def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.spark.api.join.Join:
+def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.Join:
     streams = [wm.stream(name, frame, time="ts", window=window) for name, frame in zip("ab", frames, strict=True)]
     return wm.join(*streams, where=where, select="a.id AS a, b.id AS b", strategy=wm.PSP(2), **more)
 
@@ -286,7 +286,7 @@ def test_hidden_columns_are_stored_only_where_they_are_needed(
     where = "lower(a.s) = lower(b.s) AND a.n < 2 AND regexp_like(b.p, 'o')"
     join = joined(streams(spark, tmp_path, frames), where, "1 hour")
     query = run(join.writeStream, tmp_path, "driver")
-    assert [[join.query.name_of(column) for column in kept] for kept in join.query.kept] == [
+    assert [[join.query.name_of(column) for column in kept] for kept in join.query.stored_columns] == [
         ["a.id", "lower(a.s)"],
         ["b.id", "lower(b.s)", "regexp_like(b.p, 'o') failed"],
     ]

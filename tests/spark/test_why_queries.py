@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.harness import frames, table
 from watersmeet.cli import main
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark

@@ -82,8 +82,8 @@ def _warn_ahead(spec: StreamSpec, intake: StreamIntake) -> Notice | None:
     )
     return Notice(
         f"{AHEAD} {spec.name}",
-        f"Stream '{spec.name}': {subject} more than {format_duration(spec.ahead)} ahead of the clock and of all streams. "
-        "If these times are correct, give the stream a longer ahead='...', or ahead=None.",
+        f"Stream '{spec.name}': {subject} more than {format_duration(spec.ahead)} ahead of the clock and of all "
+        "streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
     )
 
 
@@ -112,8 +112,9 @@ def _warn_jump(before: Manifest, after: Manifest, span: int, elapsed: int) -> No
         return None
     return Notice(
         "jump",
-        f"The watermark moved by {format_roughly(distance)} in one batch, more than the largest window ({format_duration(span)}): "
-        "tuples from in between that arrive later are late. If this is not a backlog, check the streams' event times.",
+        f"The watermark moved by {format_roughly(distance)} in one batch, more than the largest window "
+        f"({format_duration(span)}): tuples from in between that arrive later are late. "
+        "If this is not a backlog, check the streams' event times.",
     )
 
 
@@ -134,9 +135,9 @@ def _warn_behind(
     growth = f", {rows - earlier_rows:,} more rows than a batch ago" if rows > earlier_rows else ""
     return Notice(
         f"behind {name}",
-        f"Stream '{name}' holds back the watermark: it is {format_roughly(behind)} behind '{query.streams[first].name}', more "
-        f"than windows and delays together ({format_duration(allowance)}). State is kept for it: {rows:,} rows, "
-        f"{size / 1e6:,.1f} MB{growth}. If it can fall silent, give it idle='...'.",
+        f"Stream '{name}' holds back the watermark: it is {format_roughly(behind)} behind "
+        f"'{query.streams[first].name}', more than windows and delays together ({format_duration(allowance)}). "
+        f"State is kept for it: {rows:,} rows, {size / 1e6:,.1f} MB{growth}. If it can fall silent, give it idle='...'.",
     )
 
 

@@ -1,40 +1,101 @@
-"""`wm.join`: from streams and conditions to a checked join."""
+"""`wm.join`, which defines and checks a join, and the `Join` that it returns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.adapt.auto import Auto
+from watersmeet.adapt.findings import Finding
 from watersmeet.batch.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import with_article
 from watersmeet.metadata.constraints import Inherited
 from watersmeet.metadata.propagation import inherited, without_useless
+from watersmeet.observe.dashboard.notebook import render_definition, stream_table
+from watersmeet.observe.explain import explain
+from watersmeet.observe.why.answer import Answer
+from watersmeet.observe.why.question import Values
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, check_predicates
-from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.query.as_of import AsOf, apply_tolerances
-from watersmeet.query.optional_streams import check_optional, check_selected_columns, derive_windows, read_how, read_on
-from watersmeet.query.query import RESULT_TIME, DelayFrom, NestedTimes, Output, Query, StreamSpec
+from watersmeet.query.optional_streams import check_optional, derive_windows, read_how, read_on
+from watersmeet.query.query import DelayFrom, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import window_reaching
-from watersmeet.spark.api.constraints import Resolver
-from watersmeet.spark.api.join import Join
-from watersmeet.spark.api.spill import check_spill, weighted
-from watersmeet.spark.api.stream import Part, Stream, check_text, timed
-from watersmeet.spark.output.identity import ID
+from watersmeet.spark.api.advise import check_join
+from watersmeet.spark.api.constraint_resolver import ConstraintResolver
+from watersmeet.spark.api.definition import JoinDefinition
+from watersmeet.spark.api.output_columns import output_columns
+from watersmeet.spark.api.spill import check_spill, with_weight
+from watersmeet.spark.api.stream import Stream, StreamPart, add_table_times, check_text
+from watersmeet.spark.api.why_running import merge_values
+from watersmeet.spark.api.why_static import why_static
+from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run import checks
-from watersmeet.spark.run.frames import Told, quoted
+from watersmeet.spark.run.frames import Told, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.select import KEPT, Selected, Selection, check, check_untrusted, parse_select
-from watersmeet.spark.sql.select_columns import check_select, read_columns
+from watersmeet.spark.sql.select_columns import check_select
 from watersmeet.spark.sql.where import Criteria, Where, read_where
+from watersmeet.spilling.decisions import planned
 from watersmeet.spilling.options import Spill
+
+
+class Join(JoinDefinition):
+    """A join of streams; made by `wm.join` or `wm.sql`."""
+
+    def __repr__(self) -> str:
+        query = self.query
+        streams = ", ".join(f"{stream.name} [{query.kind_of(at)}]" for at, stream in enumerate(query.streams))
+        return f"Join({streams}; where {query.where or 'TRUE'}; {self.strategy.describe()})"
+
+    def _repr_html_(self) -> str:
+        facts = [("where", self.query.where), ("select", self.query.select), ("strategy", self.strategy.describe())]
+        return render_definition(facts, stream_table(self.query))
+
+    @property
+    def writeStream(self) -> JoinWriter:
+        """The writer that starts the join on streaming inputs; mirrors Spark's."""
+        return JoinWriter(self)
+
+    def check(self, samples: Mapping[str, DataFrame] | None = None) -> list[Finding]:
+        """Return what is worth knowing before the join starts; `start()` logs its warnings.
+
+        Without samples: state that grows without bound, useless constraints, streams that no condition connects with
+        the others, more nodes than tasks run at once. With samples: delays shorter than the actual disorder, and, if
+        every stream has a sample, Python predicates that take most of the time.
+
+        Args:
+            samples: Static frames by stream, with their rows in the order of arrival.
+
+        Raises:
+            DefinitionError: If a sample belongs to no stream, or lacks a column.
+        """
+        return check_join(self, samples)
+
+    def explain(self) -> None:
+        """Print how the join runs: streams, strategy, join orders, where each conjunct is decided, what is spilled."""
+        where = host(self.spark, shared=is_local(self.spark))
+        print(explain(self.query, self.strategy, self.ordering, host=where))
+        if self.spill is not None:
+            initial = view(self.query, start(self.query), where, self.spill.partitions)
+            placement = self.strategy.plan(initial).placement
+            print("\n".join(planned(self.spill, placement.buckets if placement.apart else 1)))
+
+    def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
+        """Return what became of tuples of static inputs, and of their combination.
+
+        Args:
+            tuples: The values by which to find the tuple of each stream, as a dict or as a text.
+            streams: The same, by the names of the streams: `join.why(a={"id": 17}, b="id = 4")`.
+
+        Raises:
+            DefinitionError: If an input is streaming, or there is no such stream, column or value.
+        """
+        return why_static(self, merge_values(tuples, streams))
 
 
 def join(
@@ -63,27 +124,26 @@ def join(
         predicates: The Python predicates that `where` calls: a list, or a dict by their names.
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
-        purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
-            promise, by conditions on event times or since an as-of join has a newer one: 1 takes the least memory, more
-            take less time.
-        remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
-            as `"1 day"`; by default for ever. See docs/metadata.md.
-        spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
-            docs/spilling.md.
+        purge_every: Every how many batches to remove tuples that can no longer join anything, because of constraints,
+            conditions on event times or a newer partner in an as-of join. 1 takes the least memory, more takes less
+            time.
+        remember: How long, by the watermark, to remember the values and punctuations by which rows are denied, such as
+            `"1 day"`; by default for ever. See docs/metadata.md.
+        spill: When to spill work, whose results are paid later, such as `wm.Spill(within="1 second")`; by default
+            never. See docs/spilling.md.
         identity: Whether results without a SELECT list have an `_id` too, after `_time`; a list names it like any other
             column. It is the same however often a result is written; see docs/guarantees.md.
-        untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
-            only Spark's own functions that compute and nothing else. See docs/semantics.md.
+        untrusted: Whether `where` and `select` come from people who may do less than the program: the text may then
+            only use Spark's own functions, and only those that purely compute. See docs/semantics.md.
         how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
             must be one, `"anti"` if there must be none, `"full"`, of two streams, if both have NULL where there is no
-            partner, `"asof"` or `wm.asof(...)` if only the newest partner counts that is no later. Conditions that name
-            such a stream say what its partners are. See docs/outer-joins.md.
-        on: For optional streams, by name, conditions that say what their partners are, whatever they name, as after
-            ON in SQL: `on={"b": "b.id = a.id AND a.total > 5"}`. Conditions in `where` that name the stream are
-            then refused.
+            partner, `"asof"` or `wm.asof(...)` if only the newest partner that is no later counts. Conditions that name
+            such a stream define its partners. See docs/outer-joins.md.
+        on: Conditions that define the partners of optional streams, by name; they may name any stream, as after ON in
+            SQL: `on={"b": "b.id = a.id AND a.total > 5"}`. Conditions in `where` may then not name the stream.
 
     Raises:
-        DefinitionError: If the join can't be; SQL errors underline the span.
+        DefinitionError: If the join is invalid; SQL errors underline the span.
     """
     options = JoinOptions(predicates, strategy, order, purge_every, remember, spill, identity, untrusted)
     return define(streams, Conditions(where, on, how), select, options)
@@ -91,7 +151,7 @@ def join(
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """What `wm.join` and `wm.sql` take alike; see `join`."""
+    """The options that `wm.join` and `wm.sql` share; see `join`."""
 
     predicates: Predicates = ()
     strategy: Strategy | None = None
@@ -104,18 +164,18 @@ class JoinOptions:
 
     @property
     def inside(self) -> "JoinOptions":
-        """The same for a join within another: the outermost says what is put off, and shows ids."""
+        """The options of a join within another: only the outermost spills, and has ids."""
         return replace(self, spill=None, identity=False)
 
 
 class Conditions(NamedTuple):
-    """What a join asks of its streams; see `join`.
+    """The conditions of a join; see `join`.
 
     Attributes:
-        where: What is asked of all combinations.
-        on: What is asked of partners, by optional stream.
+        where: The condition on combinations.
+        on: The conditions on partners, by optional stream.
         how: The optional streams.
-        filter: What is asked of results, their optional streams included; None for nothing.
+        filter: The condition on results, including their optional streams; None for none.
     """
 
     where: str | Column | None = None
@@ -131,234 +191,183 @@ def define(
     options: JoinOptions,
 ) -> Join:
     """Define a join; see `join`."""
-    for odd in (one for one in streams if not isinstance(one, Stream)):
-        several = isinstance(odd, list | tuple)
-        hint = "write wm.join(*streams)" if several else "wrap it, as in wm.stream('a', frame, time='ts')"
-        kind = with_article(type(odd).__name__)
+    _check_streams(streams)
+    _check_conditions(conditions)
+    columns, predicates = check_select(select), check_predicates(options.predicates)
+    _check_strategy(options.strategy)
+    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
+    remember, spill = checks.remember(options.remember), options.spill
+    parts = tuple(add_table_times([stream._ws_part for stream in streams]))
+    draft = _draft(parts, conditions.how, conditions.filter or "")
+    query, dialect = draft.query, dialect_of(draft.spark)
+    criteria = Criteria(conditions.where, read_on(conditions.on, query), query.is_full)
+    if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in criteria.parts)):
+        raise DefinitionError("untrusted=True is for text that people wrote: give where, on and select as strings.")
+    where = read_where(draft.spark, criteria, query.streams, draft.kinds, predicates, dialect, untrusted, draft.frames)
+    _check_on(where, criteria, query)
+    selected = select if columns is None else columns
+    outputs, selection, text = output_columns(selected, draft, untrusted, options.identity)
+    identity = checks.identity(options.identity, select, selection is not None and selection.identity)
+    specs, punctuations = _with_constraints(_with_hidden(query.streams, where), parts, draft.kinds)
+    complete = Query(
+        specs,
+        where.conjuncts,
+        where.text,
+        outputs,
+        predicates,
+        dialect,
+        text,
+        where.meaning,
+        where.careful,
+        where.flags,
+        how=query.how,
+        filter=query.filter,
+    )
+    complete = _with_delays(derive_windows(complete), parts)
+    check_optional(complete, streaming=any(part.streaming for part in parts), spilling=spill is not None)
+    complete = with_weight(without_useless(complete), spill)
+    strategy = _for_streams(options.strategy or Auto(), complete)
+    how = (strategy, ordering(options.order), selection, draft.inner, where, punctuations)
+    whole = Join(complete, draft.frames, *how, purge_every, remember, spill, identity)
+    check_spill(whole)
+    return whole
+
+
+def _check_streams(streams: Sequence[object]) -> None:
+    for value in (one for one in streams if not isinstance(one, Stream)):
+        hint = "wrap it, as in wm.stream('a', frame, time='ts')"
+        hint = "write wm.join(*streams)" if isinstance(value, list | tuple) else hint
+        kind = with_article(type(value).__name__)
         raise DefinitionError(f"wm.join takes streams made by wm.stream(...) and wm.table(...), not {kind}; {hint}.")
-    where = conditions.where
-    if not isinstance(where, Column):
-        check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
+
+
+def _check_conditions(conditions: Conditions) -> None:
+    if not isinstance(conditions.where, Column):
+        check_text("where", conditions.where, "a.x < b.y", "combine conditions with AND, and columns with &")
     for name, condition in (conditions.on or {}).items() if isinstance(conditions.on, Mapping) else ():
         if not isinstance(condition, Column):
             _check_condition(name, condition)
-    columns = check_select(select)
-    called, strategy, identity, spill = (
-        check_predicates(options.predicates),
-        options.strategy,
-        options.identity,
-        options.spill,
-    )
+
+
+def _check_strategy(strategy: object) -> None:
     if strategy is not None and not isinstance(strategy, Strategy):
-        shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
-        raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
-    remembered = checks.remember(options.remember)
-    parts = tuple(timed([one._ws_part for one in streams]))
-    frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
-    inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    optional = read_how(conditions.how, specs := _specs(parts))
-    specs = apply_tolerances(specs, conditions.how)
-    query = Query(specs, how=optional, filter=conditions.filter or "")
-    criteria = Criteria(where, read_on(conditions.on, query), query.is_full)
-    draft = Join(query, frames, PSP(1), inner=inner)
-    dialect = dialect_of(draft.spark)
-    if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in criteria.parts)):
-        raise DefinitionError("untrusted=True is for text that people wrote: give where, on and select as strings.")
-    read = read_where(draft.spark, criteria, specs, draft.kinds, called, dialect, untrusted, frames)
-    _check_on(read, criteria, query)
-    outputs, computed, shown = _outputs(select if columns is None else columns, draft, untrusted, identity)
-    identity = checks.identity(identity, select, computed is not None and computed.identity)
-    promised, told = _promised(_with_hidden(specs, read), parts, draft.kinds)
-    given = Query(
-        promised,
-        read.conjuncts,
-        read.text,
-        outputs,
-        called,
-        dialect,
-        shown,
-        read.meaning,
-        read.careful,
-        read.flags,
-        how=optional,
-        filter=query.filter,
-    )
-    whole = _delayed(derive_windows(given), parts)
-    check_optional(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
-    full = weighted(without_useless(whole), spill)
-    chosen, sequence = _checked(strategy or Auto(), full), ordering(options.order)
-    made = Join(full, frames, chosen, sequence, computed, inner, read, told, purge_every, remembered, spill, identity)
-    check_spill(made)
-    return made
+        text = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
+        raise DefinitionError(f"strategy={text}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+
+
+def _draft(parts: Sequence[StreamPart], how: Mapping[str, str | AsOf] | None, filter: str) -> JoinDefinition:
+    """Return a join that knows its streams and no conditions yet."""
+    specs = _stream_specs(parts)
+    optional = read_how(how, specs)
+    query = Query(apply_tolerances(specs, how), how=optional, filter=filter)
+    frames = tuple(None if isinstance(part.frame, JoinDefinition) else part.frame for part in parts)
+    inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, JoinDefinition)}
+    return JoinDefinition(query, frames, PSP(1), inner=inner)
 
 
 def _check_condition(name: str, condition: object) -> None:
-    """Check what is to be a text that says what a stream's matches are.
+    """Check the text of a condition on a stream's partners.
 
     Raises:
-        DefinitionError: If it is none, or empty.
+        DefinitionError: If it is no text, or empty.
     """
     if condition is None or not str(condition).strip():
         raise DefinitionError(f"on={{{name!r}: {condition!r}}}: there is no condition; write 'TRUE' if all match.")
     check_text(f"on={{{name!r}: ...}}", condition, "b.id = a.id", "combine conditions with AND, and columns with &")
 
 
-def _check_on(read: Where, criteria: Criteria, query: Query) -> None:
-    """Check that what `where` asks says nothing of streams whose partners are described apart.
+def _check_on(where: Where, criteria: Criteria, query: Query) -> None:
+    """Check that `where` doesn't name a stream that has conditions of its own in `on`.
 
     Raises:
         DefinitionError: If it does: in SQL that would be a condition on results.
     """
-    for named, partners in zip(read.reads, read.partners, strict=True):
-        for name in (query.streams[at].name for at in sorted(named) if at in criteria.on and not partners):
+    for streams, partners in zip(where.reads, where.partners, strict=True):
+        for name in (query.streams[at].name for at in sorted(streams) if at in criteria.on and not partners):
             raise DefinitionError(
-                f"WHERE names '{name}', whose matches are described apart: put all conditions on it after ON, or into "
-                f"on={{'{name}': ...}}."
+                f"WHERE names '{name}', whose partners have conditions of their own: put all conditions on it after "
+                f"ON, or into on={{'{name}': ...}}."
             )
 
 
-def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
-    """Return the streams with what Spark computes of their tuples."""
+def _with_hidden(specs: Sequence[StreamSpec], where: Where) -> tuple[StreamSpec, ...]:
+    """Return the streams with the hidden columns that Spark computes."""
     return tuple(
-        replace(spec, hidden=tuple(made.hidden for made in computed), tests=tests)
-        for spec, computed, tests in zip(specs, read.computed, read.tests, strict=True)
+        replace(spec, hidden=tuple(column.hidden for column in computed), tests=tests)
+        for spec, computed, tests in zip(specs, where.computed, where.tests, strict=True)
     )
 
 
-def _promised(
-    specs: Sequence[StreamSpec], streams: Sequence[Part], kinds: Sequence[T.StructType]
+def _with_constraints(
+    specs: Sequence[StreamSpec], parts: Sequence[StreamPart], kinds: Sequence[T.StructType]
 ) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
-    """Return the streams with what they promise, and the punctuations from frames of their own."""
-    resolver = Resolver(specs, kinds, [given.streaming for given in streams])
-    found = [resolver.resolved(at, given.declared) for at, given in enumerate(streams)]
+    """Return the streams with their constraints, and the frames that hold punctuations."""
+    resolver = ConstraintResolver(specs, kinds, [part.streaming for part in parts])
+    resolved = [resolver.resolve(at, part.declarations) for at, part in enumerate(parts)]
     full = tuple(
-        replace(spec, hidden=spec.hidden + made.hidden, promises=(*made.promises, *_inherited(given)))
-        for spec, made, given in zip(specs, found, streams, strict=True)
+        replace(spec, hidden=spec.hidden + own.hidden, promises=(*own.constraints, *_inherited_constraints(part)))
+        for spec, own, part in zip(specs, resolved, parts, strict=True)
     )
-    return full, tuple(told for made in found for told in made.told)
+    return full, tuple(frame for own in resolved for frame in own.punctuations)
 
 
-def _inherited(given: Part) -> Iterator[Inherited]:
-    """Return what a stream that is a join promises by the punctuations of its own streams.
+def _inherited_constraints(part: StreamPart) -> Iterator[Inherited]:
+    """Return the punctuations that a stream which is a join inherits from its own streams.
 
-    [!] Nothing where its results wait for partners: they may come after the punctuation.
+    [!] None if its results wait for partners: they may come after the punctuation.
     """
-    if not isinstance(given.frame, Join) or given.frame.query.waits:
+    if not isinstance(part.frame, JoinDefinition) or part.frame.query.waits:
         return iter(())
-    return inherited(given.frame.query, given.frame.shows)
+    return inherited(part.frame.query, part.frame.output_positions)
 
 
-def _checked(strategy: Strategy, query: Query) -> Strategy:
-    """Return the strategy for the streams of a join.
+def _for_streams(strategy: Strategy, query: Query) -> Strategy:
+    """Return the strategy with the streams of a join.
 
     Raises:
-        DefinitionError: If it can't serve them.
+        DefinitionError: If it doesn't support them.
     """
-    named = strategy.resolve_streams([stream.name for stream in query.streams])
-    refusal = named.refusal(view(query, start(query)))
+    own = strategy.resolve_streams([stream.name for stream in query.streams])
+    refusal = own.refusal(view(query, start(query)))
     if refusal is not None:
-        raise DefinitionError(f"{named.describe()}: {refusal}")
-    return named
+        raise DefinitionError(f"{own.describe()}: {refusal}")
+    return own
 
 
-def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
+def _stream_specs(parts: Sequence[StreamPart]) -> tuple[StreamSpec, ...]:
     return tuple(
         StreamSpec(
-            given.name,
-            given.schema,
-            given.schema.names.index(given.time),
-            given.window,
-            given.delay or 0,
-            given.idle,
-            nested=NestedTimes(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
-            if isinstance(given.frame, Join)
+            part.name,
+            part.schema,
+            part.schema.names.index(part.time),
+            part.window,
+            part.delay or 0,
+            part.idle,
+            nested=NestedTimes(part.frame.time_window(part.time), part.delay is not None, part.frame.query.waits)
+            if isinstance(part.frame, JoinDefinition)
             else None,
-            ahead=None if isinstance(given.frame, Join) else given.ahead,
-            table=given.table,
-            refreshed=given.refresh,
+            ahead=None if isinstance(part.frame, JoinDefinition) else part.ahead,
+            table=part.table,
+            refreshed=part.refresh,
         )
-        for given in streams
+        for part in parts
     )
 
 
-def _delayed(query: Query, streams: Sequence[Part]) -> Query:
-    """Return a join with the delays that streams have by default: their watermark's, or what windows or conditions say.
+def _with_delays(query: Query, parts: Sequence[StreamPart]) -> Query:
+    """Return a join with the default delays of its streams: from their watermarks, or from windows or conditions.
 
-    Conditions on event times count where there are no windows by time: both say how far apart tuples may be.
+    Without windows by time, conditions on event times count: both bound how far apart tuples may be.
     """
     spans = [span for spec in query.streams if (span := spec.window.bound) is not None]
-    timed = [at for at, spec in enumerate(query.streams) if not spec.table]
-    bounds = [window_reaching(micros).bound for micros in query.reaches(timed).values()]
+    moving = [at for at, spec in enumerate(query.streams) if not spec.table]
+    bounds = [window_reaching(micros).bound for micros in query.reaches(moving).values()]
     default = max(spans) if spans else max(bounds, default=0)
     source: DelayFrom = "windows" if spans else "conditions"
     specs = list(query.streams)
-    for at, given in enumerate(streams):
-        if given.delay is None and given.watermark is None:
+    for at, part in enumerate(parts):
+        if part.delay is None and part.watermark is None:
             specs[at] = replace(specs[at], delay=default, delay_from=source)
-        elif given.delay is None and given.watermark is not None:
-            specs[at] = replace(specs[at], delay=given.watermark, delay_from="watermark")
+        elif part.delay is None and part.watermark is not None:
+            specs[at] = replace(specs[at], delay=part.watermark, delay_from="watermark")
     return replace(query, streams=tuple(specs))
-
-
-def _outputs(
-    select: Any, join: Join, untrusted: bool, identity: bool
-) -> tuple[tuple[Output, ...], Selection | None, str]:
-    """Return the engine's output columns, the SELECT list itself if Spark must compute it from them, and its text."""
-    ours = select is None
-    if ours:
-        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hidden_streams]
-        columns = [(stream.name, stream.schema.names) for stream in shown]
-        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
-        if not any(stream.table for stream in shown) and not join.query.filter:
-            return (), None, ""
-        select = _shown(join.query, identity)
-    parsed = _parsed(select, join, untrusted, ours)
-    check_selected_columns(join.query, parsed.computed.columns)
-    text = parsed.computed.text
-    if parsed.plain is not None and not parsed.computed.filters:
-        return parsed.plain, None, text
-    outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
-    trial = replace(join, query=replace(join.query, outputs=outputs), identity=parsed.computed.identity)
-    none = trial._structs(trial._no_results())
-    if untrusted:
-        return outputs, check_untrusted(parsed.computed, none), text
-    check(parsed.computed, none)
-    return outputs, parsed.computed, text
-
-
-def _parsed(select: Any, join: Join, untrusted: bool, ours: bool) -> Selected:
-    """Return a SELECT list, read; what is asked of results is one more item of it."""
-    condition = join.query.filter
-    if isinstance(select, str):
-        text = f"{select}, ({condition}) AS {KEPT}" if condition else select
-        parsed = parse_select(text, join.query, join.spark, untrusted)
-    else:
-        columns = [*select, F.expr(condition).alias(KEPT)] if condition else select
-        named = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
-        parsed = read_columns(columns, join.query, join.spark, dict(named), ours)
-    return replace(parsed, computed=replace(parsed.computed, filters=True)) if condition else parsed
-
-
-def _shown(query: Query, identity: bool) -> list[Column]:
-    """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
-    shown = [
-        struct_of(spec.name, spec.schema.names, at in query.nullable_streams, spec.schema.names[spec.time])
-        for at, spec in enumerate(query.streams)
-        if at not in query.hidden_streams
-    ]
-    return [*shown, F.col("_time"), *([F.col(ID)] if identity is True else [])]
-
-
-def struct_of(stream: str, names: Sequence[str], lacking: bool, time: str) -> Column:
-    """Return the tuple of a stream as a struct column of that name.
-
-    Args:
-        stream: The stream.
-        names: Its columns.
-        lacking: Whether results may lack it: then its time is NULL.
-        time: Its time column.
-    """
-    columns = {name: F.col(f"{quoted(stream)}.{quoted(name)}") for name in names}
-    struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
-    return (F.when(columns[time].isNotNull(), struct) if lacking else struct).alias(stream)

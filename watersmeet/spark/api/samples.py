@@ -1,57 +1,136 @@
-"""What `wm.advise` reads of each stream: a frame, files, or what the stream's own source holds now."""
+"""The sample of each stream that `wm.advise` reads: a frame, files, or what the stream's own source holds now."""
 
 import os
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
+from watersmeet.exchange.tasks import STREAM
 from watersmeet.predicate.scope import TABLE_TIME
-from watersmeet.spark.api.join import Join
+from watersmeet.query.query import Query
+from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.stream import table_time
-from watersmeet.spark.run.frames import check_frame, quoted
+from watersmeet.spark.run.frames import Computing, check_frame, quoted, tagged, union
 
 MOST_ROWS, MOST_BYTES = 50_000, 256 << 20
-"""As much of a sample is read."""
+"""The most that is read of a sample."""
 PEEK = 20
-"""Rows by which the width of a stream's rows is judged."""
-WAITED = 0.1
-"""Seconds between two looks at whether enough has been read."""
+"""Rows from which the width of a stream's rows is estimated."""
+MOST_TABLE_ROWS = 200_000
+"""The most rows that are read of a table; of a larger one they are drawn at random."""
+POLLED = 0.1
+"""Seconds between two checks of whether enough has been read."""
 FORMATS = {".parquet": "parquet", ".orc": "orc", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
-"""What a file holds, by how its name ends."""
+"""The format of a file, by the ending of its name."""
 
-Given = DataFrame | str | os.PathLike[str]
-"""A sample: a static frame, or where its files are."""
+SampleSource = DataFrame | str | os.PathLike[str]
+"""A sample: a static frame, or the path of its files."""
 
 
-def samples_of(join: Join, given: Mapping[str, Given]) -> list[DataFrame]:
-    """Return a static frame for each stream, with the stream's columns.
+class TableRows(NamedTuple):
+    """Rows of a table, as a batch reads them: all, or a random share of a large table.
+
+    Attributes:
+        rows: The rows.
+        size: How many rows the table has.
+    """
+
+    rows: pa.Table
+    size: int
+
+
+class SampleRows(NamedTuple):
+    """The rows that a join is run over.
+
+    Attributes:
+        rows: The earliest rows of all streams, by event time.
+        tables: The rows of its tables, by position.
+    """
+
+    rows: pa.Table
+    tables: Mapping[int, TableRows]
+
+
+def sample_rows(join: JoinDefinition, sources: Mapping[str, SampleSource]) -> SampleRows:
+    """Read the earliest rows of all streams together, by event time, and the rows of tables.
+
+    Args:
+        join: The join.
+        sources: Samples by stream; a stream without one is read from its own source.
 
     Raises:
-        DefinitionError: If there is none, it holds nothing, or it lacks a column.
+        DefinitionError: If a stream or table has no rows, or none in the period that is read, or lacks a column.
     """
-    return [sample_of(join, at, given.get(stream.name)) for at, stream in enumerate(join.query.streams)]
+    query, computed = join.query, join.hidden_columns()
+    frames = [sample_frame(join, at, sources.get(stream.name)) for at, stream in enumerate(query.streams)]
+    widths = [_width(query, at, frame, computed[at]) for at, frame in enumerate(frames)]
+    moment = F.coalesce(*(F.col(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
+    most = min(MOST_ROWS, int(MOST_BYTES // max(widths)))
+    moving = [None if query.streams[at].table else frame for at, frame in enumerate(frames)]
+    rows = union(query, moving, False, computed).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
+    present = set(pc.unique(rows.column(STREAM)).to_pylist())
+    absent = [stream.name for at, stream in enumerate(query.streams) if at not in present and not stream.table]
+    if absent:
+        raise DefinitionError(
+            f"No rows of stream '{absent[0]}' are among the first {rows.num_rows:,} of all samples by event time: "
+            "give samples that cover the same period."
+        )
+    tables = [at for at, stream in enumerate(query.streams) if stream.table]
+    table_rows = {at: _table_rows(query, at, frames[at], computed[at], widths[at]) for at in tables}
+    return SampleRows(_nullable(rows), table_rows)
 
 
-def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
-    """Return a static frame for one stream; see `samples_of`."""
+def _nullable(rows: pa.Table) -> pa.Table:
+    """Return rows with nullable columns, so that those of streams and tables can be concatenated."""
+    return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+
+
+def _table_rows(query: Query, at: int, frame: DataFrame, computed: Computing, width: float) -> TableRows:
+    """Return the rows of a table; if there are too many, a random sample of them."""
+    size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
+    rows = tagged(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
+    return TableRows(_nullable(rows.toArrow()), size)
+
+
+def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> float:
+    """Return the mean bytes of a stream's row."""
+    rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
+    if not rows.num_rows:
+        stream = query.streams[at]
+        raise DefinitionError(f"The sample of {stream.noun} '{stream.name}' has no rows.")
+    return max(1.0, float(rows.nbytes / rows.num_rows))
+
+
+# -- frames
+
+
+def sample_frame(join: JoinDefinition, at: int, source: SampleSource | None) -> DataFrame:
+    """Return a static frame with the rows of a stream's sample and the stream's columns.
+
+    Raises:
+        DefinitionError: If there is no sample, it is empty, or it lacks a column.
+    """
     stream, own = join.query.streams[at], join.frames[at]
     what = f"The sample of {stream.noun} '{stream.name}'"
     kind = T.StructType([field for field in join.kinds[at] if field.name != TABLE_TIME])
-    if isinstance(given, str | os.PathLike):
-        frame = read(join.spark, os.fspath(given), kind, what)
-    elif given is not None:
-        frame = check_frame(what, given)
+    if isinstance(source, str | os.PathLike):
+        frame = read(join.spark, os.fspath(source), kind, what)
+    elif source is not None:
+        frame = check_frame(what, source)
     elif own is None:
         raise DefinitionError(
             f"Stream '{stream.name}' is a join of streams, whose results aren't known yet: give a sample of them, "
             f'such as samples={{"{stream.name}": spark.read.parquet(...)}}.'
         )
     else:
-        frame = drawn(stream.name, own, stream.schema.names[stream.time]) if own.isStreaming else own
+        frame = read_source(stream.name, own, stream.schema.names[stream.time]) if own.isStreaming else own
     if frame.isStreaming:
         raise DefinitionError(f"{what} is streaming; give a static frame, or none to read the stream's own source.")
     missing = [column for column in kind.names if column not in frame.columns]
@@ -66,30 +145,30 @@ def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
 
 
 def read(spark: SparkSession, path: str, kind: T.StructType, what: str) -> DataFrame:
-    """Return what files hold, in the format that their names tell; Delta by its log.
+    """Read files in the format that their names imply, or a Delta table, known by its log.
 
     Args:
         spark: The session.
         path: A file or a folder, as Spark reads it.
-        kind: The columns, for formats that don't say them.
-        what: How an error calls it.
+        kind: The columns, for formats that don't contain them.
+        what: How errors call the sample.
 
     Raises:
-        DefinitionError: If there are no files, or none whose names tell.
+        DefinitionError: If there are no files, or none whose name implies a format.
     """
     if _is_delta(spark, path):
         return spark.read.format("delta").load(path)
     names = [PurePosixPath(file).name for file in spark.read.text(path).inputFiles()]
-    found = next(
+    format = next(
         (FORMATS[ending] for name in names for ending in PurePosixPath(name).suffixes if ending in FORMATS), None
     )
-    if found is None:
+    if format is None:
         raise DefinitionError(
             f"{what}: {path} holds no file whose name ends in one of {', '.join(FORMATS)}, and is no Delta table."
         )
-    if found == "csv":
+    if format == "csv":
         return _csv(spark, path, kind)
-    return spark.read.schema(kind).json(path) if found == "json" else spark.read.format(found).load(path)
+    return spark.read.schema(kind).json(path) if format == "json" else spark.read.format(format).load(path)
 
 
 def _is_delta(spark: SparkSession, path: str) -> bool:
@@ -98,7 +177,7 @@ def _is_delta(spark: SparkSession, path: str) -> bool:
 
 
 def _csv(spark: SparkSession, path: str, kind: T.StructType) -> DataFrame:
-    """Return rows by the names in the first line, if it has those of all columns; else by position."""
+    """Read columns by the names in the first line, if it has all of them; else by position."""
     first = spark.read.csv(path).first()
     if first is None or not set(kind.names) <= set(first):
         return spark.read.schema(kind).csv(path)
@@ -109,36 +188,36 @@ def _csv(spark: SparkSession, path: str, kind: T.StructType) -> DataFrame:
 # -- a source
 
 
-def drawn(name: str, frame: DataFrame, time: str) -> DataFrame:
-    """Return what the source of a streaming frame holds now, or enough of it; the source itself is not changed.
+def read_source(name: str, frame: DataFrame, time: str) -> DataFrame:
+    """Read what the source of a streaming frame holds now, or enough of it; the source is not changed.
 
     Raises:
-        DefinitionError: If it holds nothing.
+        DefinitionError: If it holds no rows.
     """
-    kept: list[pa.Table] = []
+    tables: list[pa.Table] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        if _room(kept):
-            peeked = batch.limit(PEEK).toArrow()
-            if peeked.num_rows:
-                fits = _room(kept, peeked.nbytes / peeked.num_rows)
-                kept.append(batch.orderBy(quoted(time)).limit(fits).toArrow())
+        if _room(tables):
+            first = batch.limit(PEEK).toArrow()
+            if first.num_rows:
+                fits = _room(tables, first.nbytes / first.num_rows)
+                tables.append(batch.orderBy(quoted(time)).limit(fits).toArrow())
 
     query = frame.writeStream.foreachBatch(keep).trigger(availableNow=True).start()
     try:
-        while not query.awaitTermination(WAITED) and _room(kept):  # type: ignore[arg-type]
+        while not query.awaitTermination(POLLED) and _room(tables):  # type: ignore[arg-type]
             pass
     finally:
         query.stop()
-    if not kept:
+    if not tables:
         raise DefinitionError(
             f"The source of stream '{name}' holds no rows now: give a sample, "
             f'such as samples={{"{name}": spark.read.parquet(...)}}.'
         )
-    return frame.sparkSession.createDataFrame(pa.concat_tables(kept), frame.schema)
+    return frame.sparkSession.createDataFrame(pa.concat_tables(tables), frame.schema)
 
 
-def _room(kept: list[pa.Table], width: float = 1.0) -> int:
-    """Return how many more rows of a width are to be read."""
-    rows, size = sum(int(table.num_rows) for table in kept), sum(int(table.nbytes) for table in kept)
+def _room(tables: list[pa.Table], width: float = 1.0) -> int:
+    """Return how many more rows of a width may be read."""
+    rows, size = sum(int(table.num_rows) for table in tables), sum(int(table.nbytes) for table in tables)
     return max(0, min(MOST_ROWS - rows, int((MOST_BYTES - size) // max(1.0, width))))

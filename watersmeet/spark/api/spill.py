@@ -1,8 +1,7 @@
-"""`spill=`: what can't be joined with work put off is refused, in a sentence."""
+"""`spill=`: checks, and its weight and quotas resolved to columns and streams."""
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,10 +11,8 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import JoinTree
+from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spilling.options import Spill
-
-if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
 
 LATE = "spilling changes when its results arrive; remove one of the two"
 WORDS = {
@@ -27,11 +24,11 @@ WORDS = {
 }
 
 
-def weighted(query: Query, spill: Spill | None) -> Query:
-    """Return the join with the column that says what matters.
+def with_weight(query: Query, spill: Spill | None) -> Query:
+    """Return the join with the column by which spilling weighs tuples, if there is one.
 
     Raises:
-        DefinitionError: If `spill` isn't one, or its weight is no numeric column of a stream.
+        DefinitionError: If `spill` is no `wm.Spill`, or its weight is no numeric column of a stream.
     """
     if spill is not None and not isinstance(spill, Spill):
         raise DefinitionError(f"spill={spill!r}: use wm.Spill(within='1 second') or wm.Spill(memory='2 GB').")
@@ -39,13 +36,13 @@ def weighted(query: Query, spill: Spill | None) -> Query:
         return query
     stream, _, name = spill.weight.partition(".")
     for position, spec in enumerate(query.streams):
-        names = [known.lower() for known in spec.schema.names]
+        names = [column.lower() for column in spec.schema.names]
         if spec.name.lower() != stream.lower():
             continue
         if name.lower() not in names:
-            known = ", ".join(spec.schema.names)
+            columns = ", ".join(spec.schema.names)
             raise DefinitionError(
-                f"Spill(weight={spill.weight!r}): '{spec.name}' has no column '{name}'; it has {known}."
+                f"Spill(weight={spill.weight!r}): '{spec.name}' has no column '{name}'; it has {columns}."
             )
         column = Column(position, names.index(name.lower()))
         if not _is_number(query.type_of(column)):
@@ -53,8 +50,8 @@ def weighted(query: Query, spill: Spill | None) -> Query:
                 f"Spill(weight={spill.weight!r}): the column is {spark_name(query.type_of(column))}, not a number."
             )
         return replace(query, weight=column)
-    known = ", ".join(f"'{spec.name}'" for spec in query.streams)
-    raise DefinitionError(f"Spill(weight={spill.weight!r}): write it like 'a.priority'; the streams are {known}.")
+    streams = ", ".join(f"'{spec.name}'" for spec in query.streams)
+    raise DefinitionError(f"Spill(weight={spill.weight!r}): write it like 'a.priority'; the streams are {streams}.")
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -62,7 +59,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def quotas_of(spill: Spill, tree: JoinTree) -> dict[tuple[str, int], int]:
-    """Return the quotas of streams, by the joins' paths and the streams' positions, in the order given."""
+    """Return the quotas of streams, keyed by the path of the join and the position of the stream, in their order."""
     places = {
         stream.name.lower(): (join.path, at)
         for join in tree.walk()
@@ -71,48 +68,45 @@ def quotas_of(spill: Spill, tree: JoinTree) -> dict[tuple[str, int], int]:
     return {places[name.lower()]: quota for name, quota in (spill.quotas or {}).items()}
 
 
-def check_spill(join: "Join") -> None:
-    """Refuse a join with work put off in which results would depend on when others come.
+def check_spill(join: JoinDefinition) -> None:
+    """Reject spilling where results depend on the timing of other results.
 
     Raises:
-        DefinitionError: If it is one.
+        DefinitionError: If they do, or `spill` names an unknown stream.
     """
-    within = next((inner for inner in _within(join) if inner.spill is not None), None)
-    if within is not None:
+    joins = list(_walk(join))
+    if any(inner.spill is not None for inner in joins[1:]):
         raise DefinitionError("spill= was given to an inner join: give it to the outermost join alone.")
-    tables = [spec.name for found in (join, *_within(join)) for spec in found.query.streams if spec.table]
+    tables = [spec.name for one in joins for spec in one.query.streams if spec.table]
     if join.spill is not None and tables:
         raise DefinitionError(f"spill= can't be used with a table, '{tables[0]}', yet; leave one of the two out.")
     if join.spill is not None and join.spill.quotas is not None:
-        known = {name.lower() for name, _ in join.stream_schemas}
-        unknown = next((name for name in join.spill.quotas if name.lower() not in known), None)
+        names = {name.lower() for name, _ in join.stream_schemas}
+        unknown = next((name for name in join.spill.quotas if name.lower() not in names), None)
         if unknown is not None:
             raise DefinitionError(f"Spill(quotas=...): there is no stream '{unknown}' in the join.")
-    for above in _above(join) if join.spill is not None else ():
-        _check_above(above)
+    for outer in (one for one in joins if one.inner and join.spill is not None):
+        _check_outer(outer)
 
 
-def _within(join: "Join") -> Iterator["Join"]:
+def _walk(join: JoinDefinition) -> Iterator[JoinDefinition]:
+    """Yield the joins of a tree, the outermost first."""
+    yield join
     for inner in join.inner.values():
-        yield inner
-        yield from _within(inner)
+        yield from _walk(inner)
 
 
-def _above(join: "Join") -> Iterator["Join"]:
-    """Yield the joins of a tree that have joins as streams."""
-    return (found for found in (join, *_within(join)) if found.inner)
-
-
-def _check_above(join: "Join") -> None:
+def _check_outer(join: JoinDefinition) -> None:
+    """Check a join of joins."""
     for at, spec in enumerate(join.query.streams):
         if spec.window.rows is not None:
             raise DefinitionError(
                 f"Stream '{spec.name}' has a count window in a join above another, and spill= changes in which order "
                 "that one's results come: use a window of time, or leave spill= out."
             )
-        for promise in spec.promises:
-            if isinstance(promise, ForeignKey) and promise.parent.stream in join.inner:
-                parent = join.query.streams[promise.parent.stream].name
+        for constraint in spec.promises:
+            if isinstance(constraint, ForeignKey) and constraint.parent.stream in join.inner:
+                parent = join.query.streams[constraint.parent.stream].name
                 says = f"foreign_key(...) of '{spec.name}' can't refer to '{parent}', a join, together with spill="
                 raise DefinitionError(f"{says}: {LATE}.")
         if at not in join.inner:
@@ -122,7 +116,7 @@ def _check_above(join: "Join") -> None:
         if spec.nested is not None and (spec.nested.delayed or spec.nested.window is None):
             how = "delay=" if spec.nested.delayed else "A time that does not follow from the results' own"
             raise DefinitionError(f"{how} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")
-        for promise in spec.promises:
-            if type(promise) in WORDS:
-                word = WORDS[type(promise)]
+        for constraint in spec.promises:
+            if type(constraint) in WORDS:
+                word = WORDS[type(constraint)]
                 raise DefinitionError(f"{word} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")

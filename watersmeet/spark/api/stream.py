@@ -16,26 +16,29 @@ from watersmeet.formatting import shorten, with_article
 from watersmeet.metadata.declarations import Constraint, Punctuations
 from watersmeet.predicate.scope import OURS, TABLE_TIME, list_names, same_name
 from watersmeet.query.windows import BEFORE_ALL, Sliding, Window
-from watersmeet.spark.api.constraints import Declared, declared
-from watersmeet.spark.api.join import Join
-from watersmeet.spark.api.upstream import check_upstream
+from watersmeet.spark.api.constraint_resolver import Declarations, check_declarations
+from watersmeet.spark.api.definition import JoinDefinition
+from watersmeet.spark.api.user_frames import check_upstream
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.run.frames import arrow_schema, check_frame, quoted
 
+WATERMARK = "spark.watermarkDelayMs"
+"""The key under which Spark notes the delay of `withWatermark` in the metadata of a column."""
+
 
 @dataclass(frozen=True)
-class Part:
-    """A frame with its part in a join."""
+class StreamPart:
+    """A frame and its part in a join."""
 
     name: str
-    frame: "DataFrame | Join"
+    frame: DataFrame | JoinDefinition
     schema: pa.Schema
     time: str
     window: Window
     delay: int | None
     idle: int | None
     ahead: int | None
-    declared: Declared
+    declarations: Declarations
     table: bool = False
     refresh: bool = False
     watermark: int | None = None
@@ -43,23 +46,23 @@ class Part:
     @property
     def session(self) -> SparkSession:
         """The session of its frame."""
-        return self.frame.spark if isinstance(self.frame, Join) else self.frame.sparkSession
+        return self.frame.spark if isinstance(self.frame, JoinDefinition) else self.frame.sparkSession
 
     @property
     def streaming(self) -> bool:
         """Whether it is a stream, not a static frame."""
-        return isinstance(self.frame, Join) or self.frame.isStreaming
+        return isinstance(self.frame, JoinDefinition) or self.frame.isStreaming
 
 
 class Stream:
-    """A stream or a table as the user holds it, who asks it for columns; made by `wm.stream` and `wm.table`.
+    """A stream or a table, whose attributes are its columns; made by `wm.stream` and `wm.table`.
 
-    [!] What else it knows is `_ws_part`: an attribute `name` would be taken for the column of that name, and compared.
+    [!] All else is in `_ws_part`: an attribute `name` would hide the column of that name.
     """
 
     __slots__ = ("_ws_part",)
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: StreamPart) -> None:
         self._ws_part = part
 
     def __getitem__(self, name: str) -> Column:
@@ -72,10 +75,10 @@ class Stream:
         what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
         if not isinstance(name, str):
             raise DefinitionError(f"{what}: {name!r} is not the name of a column, such as 'id'.")
-        whole = any(same_name(name, known) for known in part.schema.names)
-        if not whole and not any(same_name(name.partition(".")[0], known) for known in part.schema.names):
+        is_whole = any(same_name(name, column) for column in part.schema.names)
+        if not is_whole and not any(same_name(name.partition(".")[0], column) for column in part.schema.names):
             raise DefinitionError(f"{what} has no column '{name}'; it has {list_names(name, part.schema.names)}.")
-        return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
+        return F.col(f"{quoted(part.name)}.{quoted(name) if is_whole else name}")
 
     def __getattr__(self, name: str) -> Column:
         """Return a column by its name."""
@@ -93,7 +96,7 @@ class Stream:
 
 def stream(
     name: str,
-    frame: "DataFrame | Join",
+    frame: DataFrame | JoinDefinition,
     *,
     time: str = "_time",
     window: str | timedelta | Window | None = None,
@@ -111,38 +114,39 @@ def stream(
         time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
         window: A duration for a sliding window, `wm.tumbling(size)`, `wm.hopping(size, step)`, `wm.count(n)`, or None
             for unbounded.
-        delay: How far out of order its tuples may come; by default what the frame's `withWatermark` says of the time
-            column, or else as far as the join's largest time window or, without windows, as conditions on event times
-            reach. Of a join that is known, unless `time` is some other column than `_time` or a member's event time.
-        idle: After what silence the stream no longer holds the watermark; by default never.
-        ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
-            rejected. None for no limit. Results of a join and static frames have none.
-        punctuations: What says that some rows no longer come: `wm.punctuations(...)`, or several. See docs/metadata.md.
-        constraints: What else is promised: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
+        delay: How far out of order its tuples may come; by default the delay of the frame's `withWatermark` on the time
+            column, else the join's largest time window or, without windows, the reach of conditions on event times.
+            Not needed for a join, unless `time` is another column than `_time` or a member's event time.
+        idle: After how long a silence the stream no longer holds back the watermark; by default never.
+        ahead: How far an event time may lie ahead of the clock and of all streams of the join; rows further ahead are
+            rejected. None for no limit. It does not apply to results of a join and to static frames.
+        punctuations: What announces that some rows no longer come: `wm.punctuations(...)`, or several. See
+            docs/metadata.md.
+        constraints: What else is known of its rows: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
 
     Raises:
-        DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
+        DefinitionError: If the time column is missing, a duration is invalid, or the frame isn't a classic Spark frame.
     """
     check_name(name)
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
-    if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
+    if isinstance(frame, JoinDefinition) and any(part.isStreaming for _, part in frame.leaves):
         frame = frame.with_time()
         schema = frame.schema
     else:
-        if isinstance(frame, Join):
+        if isinstance(frame, JoinDefinition):
             frame = (frame.with_time() if time.lower() == "_time" else frame).toDF()
         frame = check_frame(f"Stream '{name}'", frame)
         check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
-    if isinstance(frame, Join) and delay is None and frame.times(column) is None:
+    if isinstance(frame, JoinDefinition) and delay is None and frame.time_window(column) is None:
         raise DefinitionError(
             f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
             "window, so its delay is unknown; give delay='...', how far behind the latest one a result may come, or "
             "use time='_time'."
         )
-    part = Part(
+    part = StreamPart(
         name,
         frame,
         schema,
@@ -151,20 +155,23 @@ def stream(
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
-        declared(name, constraints, punctuations),
-        watermark=None if isinstance(frame, Join) else _watermark(name, frame, column, delay is not None),
+        check_declarations(name, constraints, punctuations),
+        watermark=None if isinstance(frame, JoinDefinition) else _watermark(name, frame, column, delay is not None),
     )
     return Stream(part)
 
 
-def _watermark(stream: str, frame: DataFrame, time: str, delayed: bool) -> int | None:
-    """Return the delay of the watermark that a frame has on its time column, in microseconds; None if it has none."""
-    marked = {field.name: int(field.metadata[WATERMARK]) for field in frame.schema if WATERMARK in field.metadata}
-    if time in marked:
-        return marked[time] * 1000
-    for other in marked if not delayed else ():
+def _watermark(stream: str, frame: DataFrame, time: str, has_delay: bool) -> int | None:
+    """Return the delay of the watermark on a frame's time column, in microseconds; None if it has none.
+
+    Warns of a watermark on another column, unless the stream has a delay of its own.
+    """
+    delays = {field.name: int(field.metadata[WATERMARK]) for field in frame.schema if WATERMARK in field.metadata}
+    if time in delays:
+        return delays[time] * 1000
+    for other in delays if not has_delay else ():
         warn(
-            f"Stream '{stream}': its frame has a watermark on '{other}', and its time is '{time}', so that the "
+            f"Stream '{stream}': its frame has a watermark on '{other}', and its time is '{time}', so the "
             f"watermark's delay is not used: give delay='...', or time='{other}'.",
             DefinitionWarning,
             stacklevel=3,
@@ -172,46 +179,42 @@ def _watermark(stream: str, frame: DataFrame, time: str, delayed: bool) -> int |
     return None
 
 
-WATERMARK = "spark.watermarkDelayMs"
-"""Where Spark notes what `withWatermark` says of a column."""
-
-
 def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
     """Name a static frame as a table of a join: rows to look up, without times, beside one stream or more.
 
-    Its rows never expire, never hold the watermark and bring about no results of their own: a combination of the
-    streams' tuples is joined with them when its last tuple comes. By default the table is read once, when the join
-    first starts, and kept in its checkpoint.
+    Its rows never expire, never hold back the watermark and cause no results by themselves: a combination of the
+    streams' tuples is joined with them when its last tuple arrives. By default the table is read once, when the join
+    first starts, and stored in its checkpoint.
 
     Args:
         name: Its name in `where`, `select` and the results.
         frame: A static frame.
-        refresh: Whether it is read anew for each batch, whose results are then those with the table as it is: what
-            changes has no effect on results that are there.
+        refresh: Whether to read it anew for each batch, whose results then reflect the table as it is; changes do not
+            affect earlier results.
 
     Raises:
         DefinitionError: If the frame is streaming, or isn't a classic Spark frame.
     """
     check_name(name)
-    found = check_frame(f"Table '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
-    if found.isStreaming:
+    rows = check_frame(f"Table '{name}'", frame.toDF() if isinstance(frame, JoinDefinition) else frame)
+    if rows.isStreaming:
         raise DefinitionError(
             f"Table '{name}' is a streaming frame; a table is a static one: use wm.stream('{name}', ..., time='...')."
         )
     if not isinstance(refresh, bool):
         raise DefinitionError(f"Table '{name}': refresh={refresh!r} is neither True nor False.")
-    promises = declared(name, (), None)
-    part = Part(name, found, arrow_schema(found), "", Window(), None, None, None, promises, table=True, refresh=refresh)
+    none = Declarations()
+    part = StreamPart(name, rows, arrow_schema(rows), "", Window(), None, None, None, none, table=True, refresh=refresh)
     return Stream(part)
 
 
-def timed(streams: Sequence[Part]) -> list[Part]:
-    """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
-    first = next((given for given in streams if not given.table), None)
+def add_table_times(parts: Sequence[StreamPart]) -> list[StreamPart]:
+    """Return the streams of a join, tables with a time before all others, of the same type as the streams' times."""
+    first = next((part for part in parts if not part.table), None)
     column = None if first is None else first.schema.field(first.time)
     ntz = column is not None and getattr(column.type, "tz", "UTC") is None
     moment = table_time(T.TimestampNTZType() if ntz else T.TimestampType())
-    return [_timed(given, moment) if given.table else given for given in streams]
+    return [_with_time(part, moment) if part.table else part for part in parts]
 
 
 def table_time(kind: T.DataType) -> Column:
@@ -219,17 +222,17 @@ def table_time(kind: T.DataType) -> Column:
     return F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
 
 
-def _timed(given: Part, moment: Column) -> Part:
-    assert isinstance(given.frame, DataFrame)
-    frame = given.frame.withColumn(TABLE_TIME, moment)
-    return replace(given, frame=frame, schema=arrow_schema(frame), time=TABLE_TIME)
+def _with_time(part: StreamPart, moment: Column) -> StreamPart:
+    assert isinstance(part.frame, DataFrame)
+    frame = part.frame.withColumn(TABLE_TIME, moment)
+    return replace(part, frame=frame, schema=arrow_schema(frame), time=TABLE_TIME)
 
 
 def check_name(name: object) -> None:
     """Check the name of a stream.
 
     Raises:
-        DefinitionError: If it can't be one.
+        DefinitionError: If it is no identifier, or reserved.
     """
     if not isinstance(name, str):
         raise DefinitionError(
@@ -241,38 +244,38 @@ def check_name(name: object) -> None:
         raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
 
 
-def check_text(what: str, given: object, example: str, several: str = "") -> None:
-    """Check an argument that is a text, or None.
+def check_text(what: str, value: object, example: str, several: str = "") -> None:
+    """Check that an argument is a text, or None.
 
     Args:
         what: Its name.
-        given: What was given.
-        example: Such a text.
-        several: What to do instead of giving a list.
+        value: Its value.
+        example: A valid text.
+        several: What to do instead of passing a list.
 
     Raises:
         DefinitionError: If it is anything else.
     """
-    if given is None or isinstance(given, str):
+    if value is None or isinstance(value, str):
         return
-    hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(given) else ""
-    hint = f"; {several}" if several and isinstance(given, list | tuple) else hint
-    kind = with_article(type(given).__name__)
+    hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(value) else ""
+    hint = f"; {several}" if several and isinstance(value, list | tuple) else hint
+    kind = with_article(type(value).__name__)
     raise DefinitionError(f"{what} must be a string such as '{example}', not {kind}{hint}.")
 
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
-    found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
-    alike = [column for column in columns if found and column.lower() == found[0].lower()]
+    matches = [column for column in columns if column == time] or [c for c in columns if c.lower() == time.lower()]
+    alike = [column for column in columns if matches and column.lower() == matches[0].lower()]
     if len(alike) > 1:
         raise DefinitionError(
             f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
         )
-    if not found and time == "_time":
+    if not matches and time == "_time":
         raise DefinitionError(f"Stream '{stream}' needs a time column: give time='...', one of {', '.join(columns)}.")
-    if not found:
+    if not matches:
         raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
-    return found[0]
+    return matches[0]
 
 
 def _window(window: str | timedelta | Window | None, what: str) -> Window:

@@ -5,14 +5,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import check_definition
 from watersmeet.arguments import bytes_of, microseconds
@@ -20,14 +18,14 @@ from watersmeet.batch.side_outputs import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.observe.lateness import LATE_SHARE
 from watersmeet.runtime.protocol import closed_for_good
-from watersmeet.spark.api.asking import write_down
-from watersmeet.spark.api.options import OWN_OPTIONS
-from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.definition import JoinDefinition
+from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.spill import quotas_of
-from watersmeet.spark.checkpoint.lease import take
-from watersmeet.spark.checkpoint.leftovers import clear
+from watersmeet.spark.api.why_running import store_description
+from watersmeet.spark.api.writer_options import OWN_OPTIONS
+from watersmeet.spark.checkpoint.lease import Lease, take
 from watersmeet.spark.checkpoint.offsets import Offsets
-from watersmeet.spark.checkpoint.paths import Place, absolute, place, reached, text_of
+from watersmeet.spark.checkpoint.paths import Location, absolute, check_reachable, locate, text_of
 from watersmeet.spark.output import tables
 from watersmeet.spark.output.delta import DeltaSink, check_jars
 from watersmeet.spark.output.files import Folder
@@ -46,21 +44,40 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import claim, read_description
 from watersmeet.state.store.store import Store
 
-if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
-
 Consume = Callable[[DataFrame, int], None]
+
+
+class WriterSettings(NamedTuple):
+    """The options of the writer's own that a run needs, checked.
+
+    Attributes:
+        exchange: How a batch's job runs.
+        samples: The columns that samples of late, rejected and denied rows show; None for all.
+        near_misses: How many near-misses are shown of each condition and batch.
+        durable: Whether writes are flushed to disk.
+        late_share: The share of late rows from which on a warning is due.
+        final: Whether to close everything for good at the end.
+        open_bytes: How much state a process keeps open; 0 for the default.
+    """
+
+    exchange: checks.Exchange
+    samples: frozenset[str] | None
+    near_misses: int
+    durable: bool
+    late_share: float
+    final: bool
+    open_bytes: int
 
 
 @dataclass(frozen=True)
 class JoinWriter:
     """Builds a running join; every method returns a new writer.
 
-    File formats (parquet, json, csv, orc), tables made of such files and Delta hold each result exactly once, through
-    any crash; other formats and tables and foreachBatch at least once.
+    File formats (parquet, json, csv, orc), tables of such files, and Delta contain each result exactly once, in spite
+    of crashes; other formats, other tables and foreachBatch receive it at least once.
     """
 
-    join: "Join"
+    join: JoinDefinition
     _format: str = "parquet"
     _options: Mapping[str, str] = field(default_factory=dict)
     _partitions: tuple[str, ...] = ()
@@ -81,7 +98,7 @@ class JoinWriter:
 
     def options(self, **options: Any) -> "JoinWriter":
         """Set several options."""
-        own = {name.lower(): name for name in OWN_OPTIONS}  # Spark doesn't look at the case of an option's name
+        own = {name.lower(): name for name in OWN_OPTIONS}  # Spark ignores the case of an option's name
         for key, value in options.items():
             checks.option(key, value, own)
         plain = {
@@ -98,12 +115,12 @@ class JoinWriter:
         return self
 
     def partitionBy(self, *columns: str | Sequence[str]) -> "JoinWriter":
-        """Lay files out in folders by these output columns."""
-        several = [given if isinstance(given, list | tuple) else [given] for given in columns]
-        flat: list[Any] = [name for names in several for name in names]
-        for name in flat:
+        """Partition files into folders by these output columns."""
+        lists = [column if isinstance(column, list | tuple) else [column] for column in columns]
+        names: list[Any] = [name for names in lists for name in names]
+        for name in names:
             checks.text("partitionBy", name, "zone")
-        return replace(self, _partitions=tuple(flat))
+        return replace(self, _partitions=tuple(names))
 
     def trigger(self, **trigger: Any) -> "JoinWriter":
         """Set the trigger, as Spark's writer does: `processingTime`, `once` or `availableNow`."""
@@ -116,7 +133,7 @@ class JoinWriter:
         return replace(self, _name=queryName)
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "JoinWriter":
-        """Hand each batch's results, already computed, to a function; at least once."""
+        """Pass the computed results of each batch to a function, at least once."""
         if not callable(func):
             raise DefinitionError(f"foreachBatch({func!r}): give a function of a frame and the number of a batch.")
         return replace(self, _consume=func)
@@ -129,16 +146,16 @@ class JoinWriter:
         partitionBy: str | Sequence[str] | None = None,
         queryName: str | None = None,
         **options: Any,
-    ) -> "JoinQuery":
-        """Append to a table, made if there is none, and start.
+    ) -> JoinQuery:
+        """Append to a table, created if it does not exist, and start.
 
-        Tables of Spark's own catalog that are files hold each result exactly once, others at least once.
+        Tables of Spark's own catalog that are files contain each result exactly once, others at least once.
 
         Args:
             tableName: The table.
-            format: See `format`; of a table that exists, its own.
+            format: See `format`; an existing table keeps its own.
             outputMode: See `outputMode`.
-            partitionBy: See `partitionBy`; of a table that exists, its own.
+            partitionBy: See `partitionBy`; an existing table keeps its own.
             queryName: See `queryName`.
             options: See `options`.
         """
@@ -150,7 +167,7 @@ class JoinWriter:
         writer = writer if queryName is None else writer.queryName(queryName)
         return replace(writer, _table=tableName).start()
 
-    def start(self, path: str | PathLike[str] | None = None) -> "JoinQuery":
+    def start(self, path: str | PathLike[str] | None = None) -> JoinQuery:
         """Start the join.
 
         Raises:
@@ -159,105 +176,145 @@ class JoinWriter:
         if path is not None:
             checks.text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
         writer = self if path is None else self.option("path", path)
-        given = self._options.get("path", writer._options.get("path"))
-        if given != writer._options.get("path"):
-            raise DefinitionError(f"The path is given twice: option('path', {given!r}) and start({str(path)!r}).")
+        first = self._options.get("path", writer._options.get("path"))
+        if first != writer._options.get("path"):
+            raise DefinitionError(f"The path is given twice: option('path', {first!r}) and start({str(path)!r}).")
         try:
             return writer._start()
         except OSError as error:
             raise StateError(f"The query was not started: {what(error)}; start it again once that is fixed.") from None
 
-    def _start(self) -> "JoinQuery":
-        join, spark = self.join, self.join.spark
+    def _start(self) -> JoinQuery:
         self._check()
-        location = self._place(
+        spark = self.join.spark
+        location = self._locate(
             checks.location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
         )
-        chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
-        samples = checks.samples(self._options.get("samples"), join.stream_columns)
-        near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
-        durable = checks.switch("durable", self._options.get("durable", "true"))
-        late_share = checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE)))
-        final = checks.final(self._options.get("final", "false"), self._trigger)
-        opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
+        settings = self._read_settings()
         sink, sides = self._sink(), self._sides()
-        kept = location.inside("watersmeet")
-        checks.apart(kept.arrow, *self._outputs(sink, sides))
-        store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
-        left = manifests.last(store)
-        offsets.check_done(None if left is None else left.offered)
-        ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
-        if left is not None and left.final and not ends:
-            raise StateError(closed_for_good(store.root))
-        with checks.writable(location.spark):
-            store.check()
-            save_address_space(spark)
-            checks.workers(spark, store)
-            lease = take(store)
+        store, offsets = self._open_checkpoint(location, settings, self._folders(sink, sides))
+        lease = self._take_lease(location, store)
         try:
-            warm_up(spark, chosen)
-            before = read_description(store)
-            join = join.continued(before)
+            warm_up(spark, settings.exchange)
+            stored = read_description(store)
+            join = self.join.resume_from(stored)
             tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
-            name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
-            if before:  # else Spark's logs are no join's
-                clear(offsets.checkpoint)
-            outputs = Outputs(
-                sink.written_by(name, run, durable),
-                join.plain,
-                {kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
-                name,
-            )
-            where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
-            joins = tree.operators(store, run, where, *told)
-            checkpoint = Checkpoint(kept, name, store, lease, offsets)
-            runner = BatchRunner(
-                tree,
-                joins,
-                checkpoint,
-                outputs,
-                chosen,
-                self._due(),
-                name=self._name,
-                late_share=late_share,
-                final=final,
-            )
-            if tree.spill is not None:
-                slots = joins.operator.host.slots or 1
-                runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
-            runner.open()
-            runner.prepare(join.stream_schemas)
-            write_down(join, runner)
-            _warn(tree)
-            runner.observed = observed.is_listened(spark)
-            rows = tree.input(bool(sides))
-            rows = observed.observing(rows) if runner.observed else rows
-            return JoinQuery(self._begin(rows, location, runner), join, runner, ends)
+            name = claim(store, description(tree), sink.output, sink.layout)
+            if stored:  # else Spark's logs belong to no join
+                offsets.remove_unfinished()
+            checkpoint = Checkpoint(location.inside("watersmeet"), name, store, lease, offsets)
+            runner = self._open_runner(join, tree, checkpoint, settings, sink, sides)
+            _log_warnings(tree)
+            return self._run(join, tree, runner, location)
         except BaseException:
             lease.end()
             raise
 
-    def _begin(self, rows: DataFrame, location: Place, runner: BatchRunner) -> StreamingQuery:
+    def _read_settings(self) -> WriterSettings:
+        """Check the options of the writer's own, and return them."""
+        return WriterSettings(
+            checks.exchange(self._options.get("exchange"), is_local(self.join.spark)),
+            checks.samples(self._options.get("samples"), self.join.stream_columns),
+            checks.whole("nearMisses", self._options.get("nearMisses", "0")),
+            checks.switch("durable", self._options.get("durable", "true")),
+            checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE))),
+            checks.final(self._options.get("final", "false"), self._trigger),
+            bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0,
+        )
+
+    def _open_checkpoint(
+        self, location: Location, settings: WriterSettings, folders: Iterator[tuple[str, str]]
+    ) -> tuple[Store, Offsets]:
+        """Open both parts of a checkpoint, without changing anything.
+
+        Raises:
+            DefinitionError: If it lies in an output folder, or the other way round.
+            StateError: If its parts don't belong together, or the query was closed for good.
+        """
+        root = location.inside("watersmeet").arrow
+        checks.apart(root, *folders)
+        store, offsets = Store(root, settings.durable, settings.open_bytes), Offsets(Store(location.arrow))
+        newest = manifests.last(store)
+        offsets.check_commits(None if newest is None else newest.offered)
+        if newest is not None and newest.final and not self._ends:
+            raise StateError(closed_for_good(store.root))
+        return store, offsets
+
+    def _take_lease(self, location: Location, store: Store) -> Lease:
+        """Check that everybody can use the store, and take its lease."""
+        with checks.writable(location.spark):
+            store.check()
+            save_address_space(self.join.spark)
+            checks.workers(self.join.spark, store)
+            return take(store)
+
+    def _open_runner(
+        self,
+        join: JoinDefinition,
+        tree: FrameTree,
+        checkpoint: Checkpoint,
+        settings: WriterSettings,
+        sink: Sink,
+        sides: Mapping[str, Folder],
+    ) -> BatchRunner:
+        """Return what runs the batches, with its state read and the outputs prepared."""
+        run, name, durable = uuid.uuid4().hex[:12], checkpoint.name, settings.durable
+        folders = {kind: folder.for_run(name, run, durable) for kind, folder in sides.items()}
+        outputs = Outputs(sink.for_run(name, run, durable), join.plain, folders, name)
+        where = host(join.spark, shared=settings.exchange != "shuffle")
+        joins = tree.operators(checkpoint.store, run, where, bool(sides), settings.samples, settings.near_misses)
+        runner = BatchRunner(
+            tree,
+            joins,
+            checkpoint,
+            outputs,
+            settings.exchange,
+            self._interval(),
+            name=self._name,
+            late_share=settings.late_share,
+            final=settings.final,
+        )
+        if tree.spill is not None:
+            slots = joins.operator.host.slots or 1
+            runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
+        runner.open()
+        runner.prepare(join.stream_schemas)
+        store_description(join, runner)
+        return runner
+
+    def _run(self, join: JoinDefinition, tree: FrameTree, runner: BatchRunner, location: Location) -> JoinQuery:
         """Start Spark's query.
 
         Raises:
             StateError: If Spark can't read or write its part of the checkpoint.
         """
+        runner.observed = observed.is_listened(join.spark)
+        rows = tree.input(bool(runner.outputs.sides))
+        rows = observed.observing(rows) if runner.observed else rows
+        stream = rows.writeStream.option("checkpointLocation", location.spark)
+        stream = stream.queryName(self._name) if self._name else stream
+        stream = stream.trigger(**self._trigger) if self._trigger else stream
         try:
-            return self._stream(rows, location).foreachBatch(runner).start()
+            query = stream.foreachBatch(runner).start()
         except (Py4JJavaError, SparkRuntimeException) as error:
             raise failure(error, runner.checkpoint.offsets.checkpoint, runner.checkpoint.lease) from error
+        return JoinQuery(query, join, runner, self._ends)
 
-    def _outputs(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
-        """Yield each folder that files are put in, with what it is for."""
+    @property
+    def _ends(self) -> bool:
+        """Whether the query ends once it has read all there is."""
+        return any(self._trigger.get(name) for name in ("availableNow", "once"))
+
+    def _folders(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
+        """Yield the folders that files are written to, each with its option, for errors."""
         if isinstance(sink, FileSink):
-            yield sink.folder.place.arrow, "path"
+            yield sink.folder.location.arrow, "path"
         for kind, folder in sides.items():
             for name, _ in self.join.stream_schemas:
-                yield folder.inside(name).place.arrow, f"{kind}Path, stream '{name}'"
+                yield folder.inside(name).location.arrow, f"{kind}Path, stream '{name}'"
 
     def _check(self) -> None:
-        """Refuse what can be seen to be wrong before anything is looked at or written."""
+        """Check what can be checked before anything is read or written."""
         join = self.join
         join.check_settings()
         checks.streaming(join.sources)
@@ -269,25 +326,19 @@ class JoinWriter:
         if self._partitions:
             checks.partitions(self._partitions, join.schema.names)
 
-    def _stream(self, rows: DataFrame, location: Place) -> DataStreamWriter:
-        stream = rows.writeStream.option("checkpointLocation", location.spark)
-        if self._name:
-            stream = stream.queryName(self._name)
-        return stream.trigger(**self._trigger) if self._trigger else stream
-
-    def _place(self, given: str, what: str) -> Place:
-        return reached(place(self.join.spark, given, what), what)
+    def _locate(self, path: str, what: str) -> Location:
+        return check_reachable(locate(self.join.spark, path, what), what)
 
     def _sides(self) -> dict[str, Folder]:
-        """Return the folders for late, rejected and denied rows."""
-        named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
-        if named:
+        """Return the folders of side outputs."""
+        options = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
+        if options:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
             checks.alike(columns, "rows that are not taken are written with every column: rename one")
-        return {kind: Folder(self._place(self._options[option], option), option) for kind, option in named.items()}
+        return {kind: Folder(self._locate(self._options[option], option), option) for kind, option in options.items()}
 
-    def _due(self) -> float | None:
-        """Return the seconds from one batch to the next, if the trigger says so; zero is as soon as possible."""
+    def _interval(self) -> float | None:
+        """Return the seconds from one batch to the next; None for as soon as possible."""
         every = self._trigger.get("processingTime")
         return (microseconds(every, "processingTime") / 1e6 or None) if every else None
 
@@ -298,9 +349,9 @@ class JoinWriter:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._table is not None:
-            return self._into_table(self._table)
+            return self._table_sink(self._table)
         if self._format in FILE_FORMATS:
-            folder = Folder(self._place(self._path(), "path"), "path")
+            folder = Folder(self._locate(self._path(), "path"), "path")
             checks.folder(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         if self._format == "delta":
@@ -309,19 +360,19 @@ class JoinWriter:
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
         if self._format not in _CONSUMERS:
             checks.known_format(self.join.spark, self._format)
-        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
+        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._saver)(self))
 
-    def _into_table(self, name: str) -> Sink:
-        spark, none = self.join.spark, self.join.read_results(self.join.leaves[0][1], (), "")
+    def _table_sink(self, name: str) -> Sink:
+        spark, empty = self.join.spark, self.join.read_results(self.join.leaves[0][1], (), "")
         options = self._sink_options()
         if not tables.exists(spark, name):
-            place = {"path": absolute(spark, self._options["path"])} if "path" in self._options else {}
-            tables.made(none, name, self._format, options | place, self._partitions)
+            path = {"path": absolute(spark, self._options["path"])} if "path" in self._options else {}
+            tables.create(empty, name, self._format, options | path, self._partitions)
         table = tables.file_table(spark, name)
         if table is None:
-            return FrameSink(tables.appending(spark, name))
-        table.check(none.schema)
-        folder = Folder(self._place(table.location, "path"), "path")
+            return FrameSink(tables.appender(spark, name))
+        table.check(empty.schema)
+        folder = Folder(self._locate(table.location, "path"), "path")
         checks.folder(folder)
         own = (table.format, folder, {**table.options, **options}, table.partition_by)
         return TableSink(*own, table=table, spark=spark)
@@ -331,7 +382,7 @@ class JoinWriter:
             raise DefinitionError(f"format('{self._format}') needs a path: .option('path', ...) or .start(path).")
         return self._options["path"]
 
-    def _save(self) -> Consume:
+    def _saver(self) -> Consume:
         options = self._sink_options()
         if "path" in self._options:
             options["path"] = absolute(self.join.spark, self._options["path"])
@@ -341,7 +392,7 @@ class JoinWriter:
 
         return consume
 
-    def _console(self) -> Consume:
+    def _console_printer(self) -> Consume:
         rows = checks.whole("numRows", self._options.get("numRows", "20"))
         truncate = self._options.get("truncate", "true").lower() == "true"
 
@@ -352,20 +403,20 @@ class JoinWriter:
 
         return consume
 
-    def _memory(self) -> Consume:
+    def _memory_collector(self) -> Consume:
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")
-        name, spark, kept = self._name, self.join.spark, list[pa.Table]()
+        name, spark, batches = self._name, self.join.spark, list[pa.Table]()
 
         def consume(frame: DataFrame, batch: int) -> None:
-            kept.append(frame.toArrow())
-            spark.createDataFrame(pa.concat_tables(kept), frame.schema).createOrReplaceTempView(name)
+            batches.append(frame.toArrow())
+            spark.createDataFrame(pa.concat_tables(batches), frame.schema).createOrReplaceTempView(name)
 
         return consume
 
 
-def _warn(tree: FrameTree) -> None:
-    """Log what people are to look at before a join runs for long."""
+def _log_warnings(tree: FrameTree) -> None:
+    """Log the warnings about a join's definition."""
     for node in tree.walk():
         for finding in check_definition(node.query):
             if finding.severity == "warning":
@@ -373,6 +424,6 @@ def _warn(tree: FrameTree) -> None:
 
 
 _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
-    "console": JoinWriter._console,
-    "memory": JoinWriter._memory,
+    "console": JoinWriter._console_printer,
+    "memory": JoinWriter._memory_collector,
 }

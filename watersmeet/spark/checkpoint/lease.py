@@ -1,8 +1,8 @@
-"""The lease of a store: at most one run works with it at a time.
+"""The lease of a store: at most one run uses it at a time.
 
-Leases are numbered, and a number is given once: whoever publishes the next one has it. A holder renews its lease by
-time. It may be taken over once it has ended, once its process is known to be gone, or once it was not renewed for as
-long as the next one watched it: no clock of another host is believed. Who lost its lease must not publish any more.
+Leases are numbered, and each number is used once: the run that publishes the next one holds it and renews it. A lease
+may be taken over once it has ended, its process is known to be gone, or the next run has watched it for `EXPIRES`
+seconds without a renewal: no clock of another host is trusted. A run that has lost its lease must publish nothing more.
 """
 
 import threading
@@ -31,16 +31,16 @@ from watersmeet.state.manifest.leases import holder as holder_of
 from watersmeet.state.store.formats import seal
 from watersmeet.state.store.store import Store
 
-RENEWED = 4.0
+RENEW_SECONDS = 4.0
 """Seconds between two renewals."""
 TRIES = 10
-"""Of taking a lease that others take as well."""
-LOOKED = 0.5
-"""Seconds between two looks at somebody else's lease, or at whether one's own is still needed."""
+"""Attempts to take a lease that other runs take at the same time."""
+POLL_SECONDS = 0.5
+"""Seconds between two checks of another run's lease, or of whether the own one is still needed."""
 
 
-class Stopped(StateError):
-    """The query was stopped while a batch was under way: nothing is wrong."""
+class QueryStopped(StateError):
+    """The query was stopped in the middle of a batch, which is not an error."""
 
 
 @dataclass
@@ -48,43 +48,47 @@ class Lease:
     """A lease that this process holds.
 
     Attributes:
-        store: What it is of.
+        store: The store.
         number: Its number.
-        needed: Tells whether the run that it was taken for still goes on.
+        is_needed: Returns whether the run that took it still goes on.
     """
 
     store: Store
     number: int
-    needed: Callable[[], bool] = lambda: True
+    is_needed: Callable[[], bool] = lambda: True
     _token: str = field(default_factory=lambda: uuid.uuid4().hex)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def take(self) -> bool:
-        """Take the lease and renew it from now on; return False if somebody else was quicker."""
-        _mine[self._token] = self
+        """Take the lease and renew it from now on; return False if another run was quicker."""
+        _own_leases[self._token] = self
         try:
-            return self._taken()
-        except BaseException:  # [!] such as Ctrl-C: without an entry here, it is free for the next one
+            return self._publish()
+        except BaseException:  # [!] such as Ctrl-C: without an entry here, the lease is free
             self._over.set()
-            _mine.pop(self._token, None)
+            _own_leases.pop(self._token, None)
             raise
 
-    def _taken(self) -> bool:
-        taken = self.store.publish(
+    def _publish(self) -> bool:
+        is_new = self.store.publish(
             path_of(self.number), seal(this_process() | {"token": self._token, "at": self.store.root})
         )
-        # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
-        if not taken or not self.held():
-            del _mine[self._token]
+        # [!] The number may have been used and removed since it was read: only the last number holds the lease.
+        if not is_new or not self.is_held():
+            del _own_leases[self._token]
             return False
         self.store.remove(name for name in self.store.names(FOLDER) if 0 < number_of(name, ENDINGS) < self.number)
         threading.Thread(target=self._renew, name="watersmeet-lease", daemon=True).start()
         return True
 
     def check(self) -> None:
-        """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
+        """Check that no other run has taken over the lease; to be called before anything is published.
+
+        Raises:
+            StateError: If one has.
+        """
         if self._over.is_set():
-            raise Stopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
+            raise QueryStopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
         last = last_number(self.store)
         if last < self.number or (last == self.number and not self._is_own()):
             raise StateError(
@@ -97,59 +101,59 @@ class Lease:
                 f"lease for {EXPIRES:g} seconds; this one stops here."
             )
 
-    def held(self) -> bool:
-        """Tell whether the lease is still this run's."""
+    def is_held(self) -> bool:
+        """Return whether this run still holds the lease."""
         return not self._over.is_set() and last_number(self.store) == self.number and self._is_own()
 
     def _is_own(self) -> bool:
-        """Tell whether its file is this run's: where a checkpoint was replaced, another run may have the number."""
+        """Return whether its file is this run's: in a replaced checkpoint, another run may have the number."""
         return holder_of(self.store, self.number).get("token") == self._token
 
     def end(self) -> None:
-        """Give the lease back."""
+        """Release the lease; no effect if it has ended."""
         if not self._over.is_set():
             self._over.set()
-            _mine.pop(self._token, None)
-            with suppress(OSError, StateError):  # then it expires
+            _own_leases.pop(self._token, None)
+            with suppress(OSError, StateError):  # it then expires
                 if self._is_own():
                     self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
         due = 0.0
-        while not self._over.wait(LOOKED):
-            if not self._is_needed():
+        while not self._over.wait(POLL_SECONDS):
+            if not self._is_still_needed():
                 self.end()
             elif time.monotonic() >= due:
-                due = time.monotonic() + RENEWED
-                with suppress(OSError, StateError):  # a disk that is full for a while; if it lasts, the lease expires
+                due = time.monotonic() + RENEW_SECONDS
+                with suppress(OSError, StateError):  # such as a full disk; if that lasts, the lease expires
                     if self._is_own():
                         self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
 
-    def _is_needed(self) -> bool:
+    def _is_still_needed(self) -> bool:
         try:
-            return self.needed()
+            return self.is_needed()
         except Exception:  # Spark itself is gone
             return False
 
 
-_mine: dict[str, Lease] = {}
-"""The leases that this process holds or is about to take, by their tokens."""
+_own_leases: dict[str, Lease] = {}
+"""The leases that this process holds or is about to take, by token."""
 
 
 def take(store: Store) -> Lease:
     """Take the lease of a store, and renew it from now on.
 
     Raises:
-        StateError: If somebody else holds it; nothing was changed then.
+        StateError: If another run holds it; nothing is changed then.
     """
     for _ in range(TRIES):
         number = last_number(store)
         if number and not _is_free(store, number):
             raise StateError(
-                f"The checkpoint at {store.root} is in use by {_said(store, number)}; stop that query first, or use "
-                "another checkpointLocation."
+                f"The checkpoint at {store.root} is in use by {_describe_holder(store, number)}; stop that query "
+                "first, or use another checkpointLocation."
             )
-        # [!] What fences are counted by never begins anew, also where the files of leases were removed.
+        # [!] Fences count generations by this number: it never starts again, even if the files of leases were removed.
         lease = Lease(store, max(number, last_fence(store).generation) + 1)
         if lease.take():
             return lease
@@ -159,35 +163,35 @@ def take(store: Store) -> Lease:
 
 
 def _is_free(store: Store, number: int) -> bool:
-    """Tell whether a lease may be taken over; watches it if that can't be told at once."""
-    seen, since = store.read(path_of(number, "renewed")), time.monotonic()
+    """Return whether a lease may be taken over; watches it for a while if that is not known at once."""
+    renewal, since = store.read(path_of(number, "renewed")), time.monotonic()
     while True:
         holder = holder_of(store, number)
         if store.read(path_of(number, "ended")) is not None or _is_gone(store, holder):
             return True
-        if store.read(path_of(number, "renewed")) != seen or _is_here(holder):
+        if store.read(path_of(number, "renewed")) != renewal or _is_here(holder):
             return False
         if time.monotonic() - since > EXPIRES:
             return True
-        time.sleep(LOOKED)
+        time.sleep(POLL_SECONDS)
 
 
 def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
-    """Tell whether a lease's holder is known to be gone."""
+    """Return whether a lease's holder is known to be gone."""
     if holder and not is_same_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
         return True
     if _is_here(holder):
-        lease = _mine.get(holder["token"])
-        return lease is None or not lease._is_needed()
+        lease = _own_leases.get(holder["token"])
+        return lease is None or not lease._is_still_needed()
     return is_running(holder) is False
 
 
 def _is_here(holder: Mapping[str, Any]) -> bool:
-    """Tell whether a lease's holder is this very process."""
+    """Return whether a lease's holder is this process."""
     return host_id() is not None and this_process().items() <= holder.items()
 
 
-def _said(store: Store, number: int) -> str:
+def _describe_holder(store: Store, number: int) -> str:
     holder = holder_of(store, number)
     if _is_here(holder):
         return "another query of this program"

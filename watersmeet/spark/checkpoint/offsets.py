@@ -1,6 +1,8 @@
-"""Spark's part of the checkpoint, and whether the join's belongs to it.
+"""Spark's part of the checkpoint, and whether the join's part belongs to it.
 
-Spark writes a batch's offsets before it runs the batch, and that it is done once the join has committed it.
+Spark logs a batch's offsets before it runs the batch, and its commit after the join has committed it. It writes each
+file under a hidden name first, and starts a new query only where its logs are empty: a kill during the first batch may
+leave a hidden file, and Spark would then refuse the checkpoint for good.
 """
 
 import re
@@ -11,10 +13,14 @@ from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.formats import digest
 from watersmeet.state.store.store import Store
 
+LOGS = ("offsets", "commits")
+_BATCH = re.compile(r"\w+/\d+")
+_UNFINISHED = re.compile(r"\w+/\.{1,2}\d+\.([0-9a-f-]{36}(\.TID\d+)?\.tmp(\.crc)?|crc)")
+
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Spark's logs of the batches that it has begun and done.
+    """Spark's logs of the batches that it has started and completed.
 
     Attributes:
         checkpoint: The folder that Spark keeps its part of the checkpoint in.
@@ -23,46 +29,57 @@ class Offsets:
     checkpoint: Store
 
     def of(self, batch: int) -> str | None:
-        """Return what identifies a batch's input, or None if Spark has forgotten it.
+        """Return a digest that identifies a batch's input; None if Spark no longer has it.
 
-        [!] It is the whole file, the moment at which Spark made the batch included: sources number their offsets, and
-        one that lost its own log gives a number to other input.
+        [!] It covers the whole file, with the time at which Spark planned the batch: sources number their offsets, and
+        one that lost its own log reuses the numbers for other input.
         """
         data = self.checkpoint.read(f"offsets/{batch}")
         return None if data is None else digest(data)
 
-    def check_done(self, newest: int | None) -> None:
-        """Check that the join has done what Spark believes to be done: with no new input no batch would notice.
+    def check_commits(self, newest: int | None) -> None:
+        """Check that the join has every batch that Spark has committed: without new input, no batch would notice.
 
         Args:
             newest: The last batch of which there is state, if there is any.
 
         Raises:
-            StateError: If it has not; its state is gone, or the checkpoint is another query's.
+            StateError: If it lacks some: its state is gone, or the checkpoint belongs to another query.
         """
-        found = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
-        done = max((int(match[1]) for match in found if match), default=-1)
-        if done > (-1 if newest is None else newest):
-            raise self._apart(f"Spark has finished batch {done}, but the newest state is {_shown(newest)}")
+        matches = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
+        last = max((int(match[1]) for match in matches if match), default=-1)
+        if last > (-1 if newest is None else newest):
+            raise self._mismatch(f"Spark has finished batch {last}, but the newest state is {_describe(newest)}")
 
-    def check_begun(self, batch: int, newest: Manifest) -> None:
-        """Check that a batch which Spark runs is the one after the newest state, or that one again, with its input.
+    def check_batch(self, batch: int, newest: Manifest) -> None:
+        """Check that a batch which Spark runs follows the newest state, or repeats it with the same input.
 
         Raises:
-            StateError: If it isn't.
+            StateError: If it doesn't.
         """
         if newest.offered not in (batch - 1, batch):
             last = newest.offered if newest.offered >= 0 else None
-            raise self._apart(f"Spark runs batch {batch}, but the newest state is {_shown(last)}")
+            raise self._mismatch(f"Spark runs batch {batch}, but the newest state is {_describe(last)}")
         if self.of(newest.offered) not in (newest.input, None):
-            raise self._apart(f"Batch {newest.offered} was computed from different input than Spark now has for it")
+            raise self._mismatch(f"Batch {newest.offered} was computed from different input than Spark now has for it")
 
-    def _apart(self, how: str) -> StateError:
+    def remove_unfinished(self) -> None:
+        """Remove unfinished files from Spark's logs if they hold no batch; requires the lease."""
+        names = [name for log in LOGS for name in self.checkpoint.names(log)]
+        if not any(map(_BATCH.fullmatch, names)):
+            self.checkpoint.remove(filter(_UNFINISHED.fullmatch, names))
+
+    def _mismatch(self, how: str) -> StateError:
         return StateError(
             f"{how}: Spark's part of the checkpoint at {self.checkpoint.root} and the join's do not belong together; "
             f"restore both or {AFRESH}."
         )
 
 
-def _shown(batch: int | None) -> str:
+def in_the_way(checkpoint: Store) -> str | None:
+    """Return a file because of which Spark refuses to start a new query in a checkpoint; None without one."""
+    return next((name for log in (*LOGS, "state") for name in sorted(checkpoint.names(log))), None)
+
+
+def _describe(batch: int | None) -> str:
     return "missing" if batch is None else f"of batch {batch}"

@@ -1,7 +1,7 @@
-"""What a path means: the one place that decides it, for checkpoints, outputs and side outputs alike.
+"""What a path means, for checkpoints, outputs and side outputs alike.
 
-Spark hands paths to Hadoop, the engine's own files are opened by Arrow. Both must come to the same place, or the path
-is refused.
+Spark hands paths to Hadoop, and the engine's own files are opened by Arrow. Both must arrive at the same place, or the
+path is rejected.
 """
 
 import os
@@ -20,11 +20,11 @@ from watersmeet.state.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A folder or file as Spark spells it, and as Arrow does.
 
     Attributes:
-        spark: What Spark is given to write to.
+        spark: The path that Spark is given.
         arrow: A path on this host without links, so that one place has one name, or a URI that `pyarrow.fs` opens.
     """
 
@@ -36,127 +36,127 @@ class Place:
         """Whether it is on this host's file system."""
         return "://" not in self.arrow
 
-    def inside(self, name: str) -> "Place":
-        """Return a place below this one."""
-        spelled = f"{self.spark.rstrip('/')}/{name}"
+    def inside(self, name: str) -> "Location":
+        """Return a location below this one."""
+        format_duration = f"{self.spark.rstrip('/')}/{name}"
         if self.is_local:
-            return Place(spelled, f"{self.arrow.rstrip('/')}/{name}")
+            return Location(format_duration, f"{self.arrow.rstrip('/')}/{name}")
         uri, mark, settings = self.arrow.partition("?")
-        return Place(spelled, f"{uri.rstrip('/')}/{quote(name)}{mark}{settings}")
+        return Location(format_duration, f"{uri.rstrip('/')}/{quote(name)}{mark}{settings}")
 
 
-def place(spark: SparkSession, given: str, what: str) -> Place:
-    """Return the place that a path means to Spark.
+def locate(spark: SparkSession, path: str, what: str) -> Location:
+    """Return the location that a path means to Spark.
 
     Args:
         spark: The session.
-        given: The path, as a user writes it.
-        what: What it is for, as in "checkpointLocation".
+        path: The path, as a user writes it.
+        what: What it is for, such as "checkpointLocation".
 
     Raises:
-        DefinitionError: If Python can't come to the same place.
+        DefinitionError: If it is no path, or Python can't reach the same location.
     """
-    if not given or "\0" in given or not _is_text(given):
-        raise DefinitionError(f"{what} {given!r} is not a path.")
-    if given != given.strip():
-        raise DefinitionError(f"{what} {given!r} begins or ends with a blank; take it away.")
-    if given.split("/")[0].startswith("~"):
-        home = os.path.expanduser(given)
-        raise DefinitionError(f"{what} '{given}': Spark takes ~ for a folder of that name; write {home}, or ./{given}.")
-    scheme, rest = split(given)
+    if not path or "\0" in path or not _is_text(path):
+        raise DefinitionError(f"{what} {path!r} is not a path.")
+    if path != path.strip():
+        raise DefinitionError(f"{what} {path!r} has leading or trailing whitespace; remove it.")
+    if path.split("/")[0].startswith("~"):
+        home = os.path.expanduser(path)
+        raise DefinitionError(f"{what} '{path}': Spark takes ~ for a folder of that name; write {home}, or ./{path}.")
+    scheme, rest = split(path)
     if not scheme:
-        return _without_scheme(spark, given, what)
-    authority, path = parts(rest)
-    if not path.startswith("/"):
-        raise DefinitionError(f"{what} '{given}': what follows {scheme}: must begin with a slash; or write ./{given}.")
+        return _without_scheme(spark, path, what)
+    authority, inside = parts(rest)
+    if not inside.startswith("/"):
+        raise DefinitionError(f"{what} '{path}': what follows {scheme}: must begin with a slash; or write ./{path}.")
     open_as = _SCHEMES.get(scheme)
     if open_as is None:
         known = ", ".join(sorted(_SCHEMES))
         raise DefinitionError(
-            f"{what} '{given}': Python can't open '{scheme}:'; use one of {known}, or ./{given} for a folder."
+            f"{what} '{path}': Python can't open '{scheme}:'; use one of {known}, or ./{path} for a folder."
         )
     try:
-        return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, normal(path))))
+        return Location(path.rstrip("/") or path, open_as(_StorageUri(spark, scheme, authority, normal(inside))))
     except _Unreachable as problem:
-        raise DefinitionError(f"{what} '{given}': {problem}.") from None
+        raise DefinitionError(f"{what} '{path}': {problem}.") from None
 
 
-def text_of(given: object, what: str) -> str:
-    """Return a path as text, whatever it was given as.
+def text_of(path: object, what: str) -> str:
+    """Return a path, or the value of another option, as text.
 
     Raises:
-        DefinitionError: If a pathlib.Path was made of a URL, which it has cut a slash from.
+        DefinitionError: If a pathlib.Path was made from a URL, which loses a slash.
     """
-    if isinstance(given, PurePath) and split(str(given))[0]:
-        raise DefinitionError(f"{what} {given!r}: a Path can't hold a URL, it drops a slash; give it as text.")
-    return str(given)
+    if isinstance(path, PurePath) and split(str(path))[0]:
+        raise DefinitionError(f"{what} {path!r}: a Path can't hold a URL, it drops a slash; give it as text.")
+    return str(path)
 
 
-def _is_text(given: str) -> bool:
+def _is_text(path: str) -> bool:
     try:
-        return bool(given.encode())
+        return bool(path.encode())
     except UnicodeEncodeError:
         return False
 
 
-def absolute(spark: SparkSession, given: str) -> str:
-    """Return a path as Spark is to be given it where Spark alone goes there: its folder may not be Python's."""
-    scheme, _ = split(given)
-    return given if scheme or not _is_file(_default(spark)) else _absolute(given)
+def absolute(spark: SparkSession, path: str) -> str:
+    """Return a path for use by Spark alone, whose working folder may differ from Python's."""
+    scheme, _ = split(path)
+    return path if scheme or not _is_file(_default(spark)) else _absolute(path)
 
 
-def reached(found: Place, what: str) -> Place:
-    """Return a place once Python has been there.
+def check_reachable(location: Location, what: str) -> Location:
+    """Check that Python can reach a location, and return it.
 
     Raises:
-        DefinitionError: If it can't be reached.
+        DefinitionError: If it can't.
     """
-    if not found.is_local:
+    if not location.is_local:
         try:
-            system, base = Store(found.arrow).remote("")
+            system, base = Store(location.arrow).remote("")
             system.get_file_info(base.rstrip("/"))
         except (OSError, pa.ArrowException) as error:
-            said = str(error).strip().splitlines()[0].rstrip(".")
+            reason = str(error).strip().splitlines()[0].rstrip(".")
             raise DefinitionError(
-                f"{what} '{found.spark}' can't be reached from Python: {said}. Arrow connects directly, not through "
-                "Spark: check that it has what it needs (access, a client library, a network)."
+                f"{what} '{location.spark}' can't be reached from Python: {reason}. Arrow connects directly, not "
+                "through Spark: check that it has what it needs (access, a client library, a network)."
             ) from None
-    return found
+    return location
 
 
 class _Unreachable(Exception):
-    """Why Python can't come to a place."""
+    """Python can't reach a location; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _StorageUri:
     spark: SparkSession
     scheme: str
     authority: str
     path: str
 
     def setting(self, *names: str) -> str | None:
-        """Return the first of Hadoop's settings that is there."""
+        """Return the first of these settings of Hadoop that is set."""
         conf = _hadoop(self.spark)
-        found = (conf.get(name) for name in names)
-        return next((str(value) for value in found if value), None)
+        values = (conf.get(name) for name in names)
+        return next((str(value) for value in values if value), None)
 
 
-def _without_scheme(spark: SparkSession, given: str, what: str) -> Place:
+def _without_scheme(spark: SparkSession, path: str, what: str) -> Location:
     default = _default(spark)
     if _is_file(default):
-        path = _absolute(given)
-        return Place(path, os.path.realpath(path))
-    if not given.startswith("/"):
+        full = _absolute(path)
+        return Location(full, os.path.realpath(full))
+    if not path.startswith("/"):
         raise DefinitionError(
-            f"{what} '{given}': Spark's file system is {default} (fs.defaultFS); give the full path, with its scheme."
+            f"{what} '{path}': Spark's file system is {default} (fs.defaultFS); give the full path, with its scheme."
         )
-    return place(spark, f"{default.rstrip('/')}{given}", what)
+    return locate(spark, f"{default.rstrip('/')}{path}", what)
 
 
-def _absolute(given: str) -> str:
+def _absolute(path: str) -> str:
     # Spark would resolve a relative path against the JVM's folder, and take two slashes for the start of a host.
-    return "/" + os.path.abspath(given).lstrip("/")
+    return "/" + os.path.abspath(path).lstrip("/")
 
 
 def _hadoop(spark: SparkSession) -> Any:
@@ -172,23 +172,23 @@ def _is_file(uri: str) -> bool:
     return uri.startswith("file:")
 
 
-def _file(asked: _Asked) -> str:
-    if asked.authority:
-        raise _Unreachable(f"a file: path has no host; write file:///{asked.authority}{asked.path} for that folder")
-    return os.path.realpath(asked.path)
+def _file(uri: _StorageUri) -> str:
+    if uri.authority:
+        raise _Unreachable(f"a file: path has no host; write file:///{uri.authority}{uri.path} for that folder")
+    return os.path.realpath(uri.path)
 
 
-def _dbfs(asked: _Asked) -> str:
-    if asked.authority or not os.path.isdir("/dbfs"):
+def _dbfs(uri: _StorageUri) -> str:
+    if uri.authority or not os.path.isdir("/dbfs"):
         raise _Unreachable("Python reaches dbfs:/ through the folder /dbfs, which isn't here; use another file system")
-    return f"/dbfs{asked.path}"
+    return f"/dbfs{uri.path}"
 
 
-def _s3(asked: _Asked) -> str:
-    _check_bucket(asked)
+def _s3(uri: _StorageUri) -> str:
+    _check_bucket(uri)
 
     def setting(name: str) -> str | None:
-        return asked.setting(f"fs.s3a.bucket.{asked.authority}.{name}", f"fs.s3a.{name}")
+        return uri.setting(f"fs.s3a.bucket.{uri.authority}.{name}", f"fs.s3a.{name}")
 
     key = setting("access.key")
     if key is not None and key != os.environ.get("AWS_ACCESS_KEY_ID"):
@@ -202,41 +202,41 @@ def _s3(asked: _Asked) -> str:
         "scheme": "http" if plain or endpoint.startswith("http://") else "",
         "region": setting("endpoint.region") or "",
     }
-    given = urlencode({name: value for name, value in settings.items() if value})
-    return f"s3://{asked.authority}{quote(asked.path)}{'?' if given else ''}{given}"
+    parameters = urlencode({name: value for name, value in settings.items() if value})
+    return f"s3://{uri.authority}{quote(uri.path)}{'?' if parameters else ''}{parameters}"
 
 
-def _azure(asked: _Asked) -> str:
-    host = asked.authority.partition("@")[2]
+def _azure(uri: _StorageUri) -> str:
+    host = uri.authority.partition("@")[2]
     if not host:
-        raise _Unreachable(f"write {asked.scheme}://container@account.dfs.core.windows.net/...")
-    if asked.setting(f"fs.azure.account.key.{host}", "fs.azure.account.key") is not None:
+        raise _Unreachable(f"write {uri.scheme}://container@account.dfs.core.windows.net/...")
+    if uri.setting(f"fs.azure.account.key.{host}", "fs.azure.account.key") is not None:
         raise _Unreachable(
             "its key is in Spark's settings (fs.azure.account.key), which Arrow does not read; "
             "use Azure's own environment variables or an identity instead"
         )
-    return f"{asked.scheme}://{asked.authority}{quote(asked.path)}"
+    return f"{uri.scheme}://{uri.authority}{quote(uri.path)}"
 
 
-def _check_bucket(asked: _Asked) -> None:
-    if not asked.authority:
-        raise _Unreachable(f"it names no bucket; write {asked.scheme}://bucket/...")
+def _check_bucket(uri: _StorageUri) -> None:
+    if not uri.authority:
+        raise _Unreachable(f"it names no bucket; write {uri.scheme}://bucket/...")
 
 
-def _cloud(asked: _Asked) -> str:
-    _check_bucket(asked)
-    return f"{asked.scheme}://{asked.authority}{quote(asked.path)}"
+def _cloud(uri: _StorageUri) -> str:
+    _check_bucket(uri)
+    return f"{uri.scheme}://{uri.authority}{quote(uri.path)}"
 
 
-def _hdfs(asked: _Asked) -> str:
-    default = _default(asked.spark)
-    authority = asked.authority or (parts(split(default)[1])[0] if default.startswith(f"{asked.scheme}:") else "")
+def _hdfs(uri: _StorageUri) -> str:
+    default = _default(uri.spark)
+    authority = uri.authority or (parts(split(default)[1])[0] if default.startswith(f"{uri.scheme}:") else "")
     if not authority:
-        raise _Unreachable(f"it names no host, and Spark's fs.defaultFS is {default}; write {asked.scheme}://host/...")
-    return f"{asked.scheme}://{authority}{quote(asked.path)}"
+        raise _Unreachable(f"it names no host, and Spark's fs.defaultFS is {default}; write {uri.scheme}://host/...")
+    return f"{uri.scheme}://{authority}{quote(uri.path)}"
 
 
-_SCHEMES: dict[str, Callable[[_Asked], str]] = {
+_SCHEMES: dict[str, Callable[[_StorageUri], str]] = {
     "file": _file,
     "dbfs": _dbfs,
     "s3": _s3,

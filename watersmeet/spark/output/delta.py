@@ -1,4 +1,4 @@
-"""Delta as a sink: each batch is one transaction, which Delta knows by the checkpoint's name and the batch's number."""
+"""Delta as a sink: each batch is one transaction, identified by the checkpoint's name and the batch's number."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,14 +19,14 @@ LOG = "org.apache.spark.sql.delta.DeltaLog"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(Sink):
-    """A Delta table, exactly once: Delta passes over a transaction that it has.
+    """A Delta table, exactly once: Delta skips a transaction that it already has.
 
     Attributes:
         spark: The session.
-        path: Where the table is; it is made if it isn't there.
-        options: The options of Delta's own.
-        partition_by: The columns that lay files out in folders.
-        owner: The checkpoint whose batches these are.
+        path: Where the table is; it is created if missing.
+        options: Delta's own options.
+        partition_by: The columns by which files are partitioned.
+        owner: The checkpoint to which the batches belong.
     """
 
     spark: SparkSession
@@ -40,7 +40,7 @@ class DeltaSink(Sink):
         """See Sink."""
         return self.path
 
-    def written_by(self, owner: str, run: str, durable: bool) -> "DeltaSink":
+    def for_run(self, owner: str, run: str, durable: bool) -> "DeltaSink":
         """See Sink."""
         return replace(self, owner=f"watersmeet-{owner}")
 
@@ -51,8 +51,8 @@ class DeltaSink(Sink):
         writer.partitionBy(*self.partition_by).save(self.path)
         return ()
 
-    def restarted(self, batch: int, check: Callable[[], None]) -> None:
-        """Refuse a table that is ahead of the checkpoint: Delta would pass over new results under old numbers.
+    def on_start(self, batch: int, check: Callable[[], None]) -> None:
+        """Reject a table that is ahead of the checkpoint: Delta would skip new results under old batch numbers.
 
         Raises:
             StateError: If it is.
@@ -66,20 +66,20 @@ class DeltaSink(Sink):
             )
 
     def _last(self) -> int | None:
-        """Return the last batch that the table has; None if it has none, or Delta doesn't tell."""
+        """Return the last batch in the table; None if it has none, or Delta isn't loaded."""
         jvm: Any = self.spark._jvm
         if _loaded(self.spark) is None:
             return None
         table = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self.spark._jsparkSession, self.path)
-        found = table._2().transactions().get(self.owner)
-        return int(found.get()) if found.isDefined() else None
+        last = table._2().transactions().get(self.owner)
+        return int(last.get()) if last.isDefined() else None
 
 
 def check_jars(spark: SparkSession) -> None:
-    """Refuse Delta's jars where they are for another version of Spark, which would fail in the middle of a batch.
+    """Check that Delta's jars are for this version of Spark: others fail in the middle of a batch.
 
     Raises:
-        DefinitionError: If they are.
+        DefinitionError: If they aren't.
     """
     kind = _loaded(spark)
     source = kind.getProtectionDomain().getCodeSource() if kind is not None else None
@@ -87,17 +87,17 @@ def check_jars(spark: SparkSession) -> None:
 
 
 def check_jar(path: str) -> None:
-    """Refuse a jar whose name says that it is for another version of Spark.
+    """Check that the name of a jar names no other version of Spark.
 
     >>> check_jar("/jars/delta-spark_2.13-4.4.0.jar")  # the name doesn't say
 
     Raises:
         DefinitionError: If it does.
     """
-    found = re.search(r"delta-spark_(\d+)\.(\d+)_\d[^/]*\.jar$", path)
-    if found is not None and (int(found[1]), int(found[2])) != SPARK:
+    match = re.search(r"delta-spark_(\d+)\.(\d+)_\d[^/]*\.jar$", path)
+    if match is not None and (int(match[1]), int(match[2])) != SPARK:
         raise DefinitionError(
-            f"format('delta'): {found[0]} is for Spark {found[1]}.{found[2]}, and this is Spark {pyspark.__version__}. "
+            f"format('delta'): {match[0]} is for Spark {match[1]}.{match[2]}, and this is Spark {pyspark.__version__}. "
             "Use versions that go together: docs/versions.md lists them."
         )
 

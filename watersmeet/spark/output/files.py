@@ -1,4 +1,4 @@
-"""Output folders: a batch's files are made ready aside, and appear once, for good, when its manifest is written."""
+"""Output folders: a batch's files are staged aside, and appear once, for good, when its manifest is written."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from watersmeet.batch.fuse import RESULTS
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.moving import Mover
 from watersmeet.state.manifest.delivery import STAGING, Delivery, is_staged
 from watersmeet.state.store.local_files import files_below, sync
@@ -24,40 +24,40 @@ class Folder:
     """An output folder on any file system that pyarrow opens.
 
     Attributes:
-        place: Where it is.
-        output: Which of the query's outputs it is, such as `path` or `latePath/a`.
-        owner: The checkpoint whose files these are; part of their names, so that a replay touches no others.
-        run: The run of the query that writes them now; part of their names, too.
-        durable: Whether what is published on this host's file system survives a loss of power.
+        location: Where it is.
+        output: Which output of the query it is, such as `path` or `latePath/a`.
+        owner: The checkpoint to which its files belong; part of their names, so a replay touches no other files.
+        run: The run of the query that writes now; part of the names, too.
+        durable: Whether files that appear on this host's file system survive a loss of power.
     """
 
-    place: Place
+    location: Location
     output: str
     owner: str = ""
     run: str = ""
     durable: bool = False
 
-    def written_by(self, owner: str, run: str, durable: bool) -> "Folder":
-        """Return the folder as a run of a checkpoint's query writes to it."""
+    def for_run(self, owner: str, run: str, durable: bool) -> "Folder":
+        """Return the folder for writing by a run of a checkpoint's query."""
         return replace(self, owner=owner, run=run, durable=durable)
 
     # -- before the manifest
 
-    def staging(self, batch: int, store: Place) -> str:
-        """Return where a batch's files may be made ready: a new folder, in the store or hidden in this one.
+    def staging(self, batch: int, store: Location) -> str:
+        """Return a new path for staging a batch's files, in the store or hidden in this folder.
 
-        In the store if both are on this host: who reads all that lies below the folder then sees nothing unfinished.
+        It is in the store if both are on this host: readers of everything below the folder then see nothing unfinished.
         """
-        base = RESULTS if self.place.is_local and store.is_local else STAGING
+        base = RESULTS if self.location.is_local and store.is_local else STAGING
         return f"{base}/{self.owner}-b{batch}-{self.run}-{uuid.uuid4().hex}"
 
-    def staged_at(self, source: str, store: Place) -> Place:
-        """Return where something is that was made ready."""
-        return (self.place if is_staged(source) else store).inside(source)
+    def locate_staged(self, source: str, store: Location) -> Location:
+        """Return the location of a staged file or folder."""
+        return (self.location if is_staged(source) else store).inside(source)
 
-    def ready(self, staged: str, store: Place, batch: int, ending: str) -> Delivery:
-        """Return the delivery of the data files in a staging folder, partition folders kept."""
-        system, source = _opened(self.staged_at(staged, store))
+    def delivery_of_staged(self, staged: str, store: Location, batch: int, ending: str) -> Delivery:
+        """Return the delivery of the data files in a staging folder, which keeps partition folders."""
+        system, source = _open(self.locate_staged(staged, store))
         moves: list[tuple[str, str]] = []
         for path in sorted(_files(system, source)):
             inside = PurePosixPath(path).relative_to(source)
@@ -68,120 +68,125 @@ class Folder:
             moves.append((f"{staged}/{inside}", str(inside.parent / name)))
         return self._delivery(moves, store)
 
-    def discard(self, staged: str, store: Place) -> None:
-        """Remove a staging folder in which nothing was made ready."""
-        _remove_folders(_opened(self.place if is_staged(staged) else store), [staged])
+    def discard(self, staged: str, store: Location) -> None:
+        """Remove a staging folder whose files are not to be delivered."""
+        _remove_folders(_open(self.location if is_staged(staged) else store), [staged])
 
-    def given(self, files: Sequence[str], store: Place, batch: int) -> Delivery:
+    def delivery_of_files(self, files: Sequence[str], store: Location, batch: int) -> Delivery:
         """Return the delivery of finished files of the store."""
         names = (f"{self._name(batch, at)}{PurePosixPath(file).suffix}" for at, file in enumerate(files))
         return self._delivery(list(zip(files, names, strict=True)), store)
 
-    def _delivery(self, moves: Iterable[tuple[str, str]], store: Place) -> Delivery:
-        made = Delivery(self.output, (self.place.spark, self.place.arrow), tuple(moves))
-        sources = [self.staged_at(source, store) for source, _ in made.moves]
+    def _delivery(self, moves: Iterable[tuple[str, str]], store: Location) -> Delivery:
+        delivery = Delivery(self.output, (self.location.spark, self.location.arrow), tuple(moves))
+        sources = [self.locate_staged(source, store) for source, _ in delivery.moves]
         if self.durable:
-            # [!] Names, too: a file that isn't where it was made ready counts as delivered.
+            # [!] Names, too: a file that is missing from the staging folder counts as delivered.
             sync(source.arrow for source in sources if source.is_local)
-        return made
+        return delivery
 
     # -- after it
 
     def check(self, delivery: Delivery) -> None:
-        """Raise a StateError if a manifest's delivery holds files that are not this checkpoint's."""
+        """Check that the files of a manifest's delivery belong to this checkpoint.
+
+        Raises:
+            StateError: If they don't.
+        """
         for source, target in delivery.moves:
-            foreign = is_staged(source) and not source.startswith(f"{STAGING}/{self.owner}-b")
-            if foreign or self._batch_of(PurePosixPath(target).name) is None:
+            is_foreign = is_staged(source) and not source.startswith(f"{STAGING}/{self.owner}-b")
+            if is_foreign or self._batch_of(PurePosixPath(target).name) is None:
                 raise StateError(
-                    f"A manifest is to move {source!r} to {target!r} in {self.place.spark}, and these are not names of "
-                    f"this checkpoint's files; restore the manifest or {AFRESH}."
+                    f"A manifest is to move {source!r} to {target!r} in {self.location.spark}, and these are not names "
+                    f"of this checkpoint's files; restore the manifest or {AFRESH}."
                 )
 
-    def deliver(self, delivery: Delivery, store: Place) -> None:
-        """Let the files of a delivery appear, as far as they have not; it may have been meant for another place.
+    def deliver(self, delivery: Delivery, store: Location) -> None:
+        """Move the files of a delivery into the folder, unless they are there already.
 
-        A name appears only with all its bytes, and once it is there, nothing replaces or removes it.
+        The folder may have been elsewhere when they were staged. A name appears only with all its bytes, and once it is
+        there, nothing replaces or removes it.
         """
-        durable, before = self.durable and self.place.is_local, Place(*delivery.folder)
-        mover, roots = Mover(_opened(self.place), durable, lambda: _opened(before)), dict[Place, None]()
+        durable, before = self.durable and self.location.is_local, Location(*delivery.folder)
+        mover, roots = Mover(_open(self.location), durable, lambda: _open(before)), dict[Location, None]()
         for source, target in delivery.moves:
-            places = [before, self.place] if is_staged(source) else [store]
-            for root in dict.fromkeys(places):
-                mover.move(_opened(root), source, target)
+            sources = [before, self.location] if is_staged(source) else [store]
+            for root in dict.fromkeys(sources):
+                mover.move(_open(root), source, target)
                 roots[root] = None
         mover.finish()
         staged = {"/".join(source.split("/")[:2]) for source, _ in delivery.moves if source.count("/") > 1}
         for root in roots:
-            _remove_folders(_opened(root), staged)
+            _remove_folders(_open(root), staged)
 
     # -- after a restart, or a loss of the checkpoint
 
     def withdraw(self, first: int, check: Callable[[], None]) -> None:
-        """Remove whatever earlier runs left behind of a batch and of those after it.
+        """Remove the files that earlier runs left behind of a batch and of later ones.
 
-        Files that are made ready count, and where an older copy of the checkpoint was restored, those that had appeared
-        since it was made: they will be written again.
+        These are staged files and, where an older copy of the checkpoint was restored, files that had appeared since:
+        they will be written again.
 
         Args:
             first: The batch.
             check: Raises if another run has taken over, whose files must stay.
         """
-        system, base = _opened(self.place)
-        paths = [path for path in _files(system, base) if self._is_left(path, first)]
-        check()  # [!] after the look: a later run's files are not among these
+        system, base = _open(self.location)
+        paths = [path for path in _files(system, base) if self._is_leftover(path, first)]
+        check()  # [!] after the listing: a later run's files are not in it
         for path in paths:
             with suppress(FileNotFoundError):
                 system.delete_file(path)
 
-    def _is_left(self, path: str, first: int) -> bool:
-        """Tell whether a file holds, or was to hold, results of a batch from the first on."""
+    def _is_leftover(self, path: str, first: int) -> bool:
+        """Return whether a file holds, or was to hold, results of the first batch or a later one."""
         batch = self._batch_of(PurePosixPath(path).name)
         return (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path
 
     def retract(self, batch: int) -> None:
-        """Remove what this very run has made ready here of a batch, which another run has done meanwhile."""
-        system, base = _opened(self.place)
+        """Remove the files that this run has staged here for a batch that another run has meanwhile committed."""
+        system, base = _open(self.location)
         for path in list(_files(system, f"{base}/{STAGING}")):
             if f"/{self.owner}-b{batch}-{self.run}-" in path:
                 with suppress(FileNotFoundError):
                     system.delete_file(path)
 
-    # -- anything else
+    # -- in general
 
     def make(self) -> bool:
-        """Make the folder unless it is there; return whether it holds nothing that readers see."""
-        system, base = _opened(self.place)
+        """Make the folder unless it exists; return whether it holds nothing that readers see."""
+        system, base = _open(self.location)
         system.create_dir(base, recursive=True)
-        if self.place.is_local:
+        if self.location.is_local:
             with os.scandir(base) as entries:
                 return all(entry.name.startswith(("_", ".")) for entry in entries)
-        found = system.get_file_info(pafs.FileSelector(base, allow_not_found=True))
-        return all(info.base_name.startswith(("_", ".")) for info in found)
+        infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True))
+        return all(info.base_name.startswith(("_", ".")) for info in infos)
 
     def has(self, name: str) -> bool:
-        """Tell whether something of that name lies in it."""
-        system, base = _opened(self.place)
+        """Return whether the folder contains a file or folder of that name."""
+        system, base = _open(self.location)
         return bool(system.get_file_info(f"{base}/{name}").type != pafs.FileType.NotFound)
 
     def inside(self, name: str) -> "Folder":
-        """Return a folder of this one."""
-        return replace(self, place=self.place.inside(name), output=f"{self.output}/{name}")
+        """Return a folder inside this one."""
+        return replace(self, location=self.location.inside(name), output=f"{self.output}/{name}")
 
     def _name(self, batch: int, number: int) -> str:
         what = "empty" if batch < 0 else f"b{batch}"
         return f"part-{what}-{self.owner}-{self.run}-{number:05d}"
 
     def _batch_of(self, name: str) -> int | None:
-        """Return the batch that a file of this checkpoint's holds results of, hidden or not; None for any other."""
-        found = re.match(rf"\.?part-b(\d+)-{re.escape(self.owner)}-", name)
-        return int(found[1]) if found else None
+        """Return the batch of a file of this checkpoint, hidden or not; None for any other file."""
+        match = re.match(rf"\.?part-b(\d+)-{re.escape(self.owner)}-", name)
+        return int(match[1]) if match else None
 
 
-def _opened(place: Place) -> tuple[pafs.FileSystem, str]:
-    """Return the file system that a place is on, and its path there."""
-    if place.is_local:
-        return pafs.LocalFileSystem(), place.arrow
-    system, base = Store(place.arrow).remote("")
+def _open(location: Location) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a location, and its path there."""
+    if location.is_local:
+        return pafs.LocalFileSystem(), location.arrow
+    system, base = Store(location.arrow).remote("")
     return system, base.rstrip("/")
 
 

@@ -12,9 +12,9 @@ import pyarrow.fs as pafs
 from watersmeet.errors import StateError
 from watersmeet.state.store.local_files import sync_bytes, sync_names
 
-LOST = "%s is not in %s, nor where it was made ready (%s): unless somebody took it from there, its rows are lost."
+MISSING = "%s is not in %s, nor where it was made ready (%s): unless somebody took it from there, its rows are lost."
 NEVER_EMPTY = (".parquet", ".orc")
-"""Files of these formats have bytes, even without rows."""
+"""Files of these formats are never empty, even without rows."""
 Root = tuple[pafs.FileSystem, str]
 """A folder: its file system, and its path there."""
 
@@ -23,60 +23,60 @@ Root = tuple[pafs.FileSystem, str]
 class Mover:
     """Moves files into one folder.
 
-    What had to be copied is removed where it came from only once all is done: power may fail in between.
+    The sources of copies are removed only at the end: power may fail in between.
 
     Attributes:
         root: The folder.
-        durable: Whether what is moved survives a loss of power; on this host's file system only.
-        before: Returns the folder that files were made ready for; it may have been another then.
+        durable: Whether moved files survive a loss of power; on this host's file system only.
+        before: Returns the folder for which the files were staged, if it may be another.
     """
 
     root: Root
     durable: bool = False
     before: Callable[[], Root] | None = None
     _folders: set[str] = field(default_factory=set)
-    _moved: list[str] = field(default_factory=list)
-    _copied: list[Callable[[], None]] = field(default_factory=list)
+    _targets: list[str] = field(default_factory=list)
+    _removals: list[Callable[[], None]] = field(default_factory=list)
 
     def move(self, source: Root, file: str, name: str) -> None:
-        """Move a file of another folder; one that isn't there has been moved before.
+        """Move a file from another folder, unless it has been moved before; log a warning if it is nowhere.
 
         Raises:
-            StateError: If it is damaged.
+            StateError: If the file is damaged.
         """
         (here, base), (system, start) = self.root, source
         target, origin = f"{base}/{name}", f"{start}/{file}"
-        found = system.get_file_info(origin)
-        if found.type != pafs.FileType.File:
+        info = system.get_file_info(origin)
+        if info.type != pafs.FileType.File:
             if not (_is_file(here, target) or self._was_moved(name)):
-                logging.getLogger("watersmeet").warning(LOST, name, base, origin)
+                logging.getLogger("watersmeet").warning(MISSING, name, base, origin)
             return
-        if not found.size and name.endswith(NEVER_EMPTY):
+        if not info.size and name.endswith(NEVER_EMPTY):
             raise StateError(
                 f"{origin} is empty, and should hold rows that are yet to appear in {base}: restore it, or remove it "
                 "to go on without them."
             )
         self._make(os.path.dirname(target))
-        if all(isinstance(found, pafs.LocalFileSystem) for found in (here, system)):
+        if isinstance(here, pafs.LocalFileSystem) and isinstance(system, pafs.LocalFileSystem):
             self._rename(origin, target)
         elif start == base and system is here:
             here.move(origin, target)
         else:
             self._copy((system, origin), target)
-        self._moved.append(target)
+        self._targets.append(target)
 
     def _was_moved(self, name: str) -> bool:
-        """Tell whether a file is in the folder that it was made ready for."""
+        """Return whether a file is in the folder for which it was staged."""
         if self.before is None:
             return False
         system, base = self.before()
         return _is_file(system, f"{base}/{name}")
 
     def finish(self) -> None:
-        """Write through what was moved, and remove what it was copied from."""
+        """Flush the names of moved files to disk, and remove the sources of copies."""
         if self.durable:
-            sync_names(self._moved)
-        for remove in self._copied:
+            sync_names(self._targets)
+        for remove in self._removals:
             remove()
 
     def _make(self, folder: str) -> None:
@@ -98,18 +98,18 @@ class Mover:
             if self.durable:
                 sync_bytes([aside])
             os.replace(aside, target)
-            self._copied.append(lambda: os.unlink(origin))
+            self._removals.append(lambda: os.unlink(origin))
 
     def _copy(self, source: Root, target: str) -> None:
-        """Copy from another file system; one that was copied before is complete."""
+        """Copy a file from another file system, unless it is there: then it is complete."""
         here, (system, origin) = self.root[0], source
         if not _is_file(here, target):
-            # [!] In an object store a file is there when it is complete; elsewhere while it is being written.
-            aside = target if isinstance(here, _OBJECTS) else _aside(target)
+            # [!] In an object store a file appears once it is complete; elsewhere while it is being written.
+            aside = target if isinstance(here, _OBJECT_STORES) else _aside(target)
             pafs.copy_files(origin, aside, system, here)
             if aside != target:
                 here.move(aside, target)
-        self._copied.append(lambda: system.delete_file(origin))
+        self._removals.append(lambda: system.delete_file(origin))
 
 
 def _is_file(system: pafs.FileSystem, path: str) -> bool:
@@ -121,6 +121,6 @@ def _aside(target: str) -> str:
     return f"{folder}/.{name}"
 
 
-_OBJECTS = tuple(
-    found for name in ("S3FileSystem", "GcsFileSystem", "AzureFileSystem") if (found := getattr(pafs, name, None))
+_OBJECT_STORES = tuple(
+    kind for name in ("S3FileSystem", "GcsFileSystem", "AzureFileSystem") if (kind := getattr(pafs, name, None))
 )

@@ -1,4 +1,4 @@
-"""Tables: those of Spark's own catalog that are folders of files are written as such, and hold each result once."""
+"""Catalog tables: those of Spark's own catalog that are folders of files are written as such, exactly once."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from watersmeet.spark.output.sinks import FILE_FORMATS, FileSink, Results
 from watersmeet.spark.run.frames import quoted
 from watersmeet.state.manifest.delivery import Delivery
 
-NOT_THE_WRITERS = ("path", "serialization.format")
-"""What a catalog notes of a table's files that says nothing of how to write them."""
+CATALOG_PROPERTIES = ("path", "serialization.format")
+"""Properties of a table in the catalog that are no options for writing its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class FileTable:
         name: Its name.
         format: The format of its files.
         location: The folder.
-        options: How they are written.
-        partition_by: The columns that they are laid out by.
+        options: The options for writing them.
+        partition_by: The columns by which they are partitioned.
         schema: Its columns.
-        listed: Whether the catalog lists the folders that those columns make.
+        has_listed_partitions: Whether the catalog lists the partitions.
     """
 
     name: str
@@ -39,22 +39,22 @@ class FileTable:
     options: Mapping[str, str]
     partition_by: tuple[str, ...]
     schema: T.StructType
-    listed: bool
+    has_listed_partitions: bool
 
     def check(self, results: T.StructType) -> None:
-        """Refuse results whose columns are not the table's.
+        """Check that results have the columns of the table.
 
         Raises:
-            DefinitionError: If they aren't.
+            DefinitionError: If they don't.
         """
         own = {field.name.lower(): field.dataType for field in self.schema}
-        given = {field.name.lower(): field.dataType for field in results}
-        if set(own) != set(given):
+        columns = {field.name.lower(): field.dataType for field in results}
+        if set(own) != set(columns):
             raise DefinitionError(
                 f"Table {self.name} has the columns {', '.join(self.schema.names)}, and the results have "
                 f"{', '.join(results.names)}; choose them with select='...'."
             )
-        for name, kind in given.items():
+        for name, kind in columns.items():
             if kind.simpleString() != own[name].simpleString():
                 raise DefinitionError(
                     f"Column '{name}' is {own[name].simpleString()} in table {self.name} and {kind.simpleString()} in "
@@ -63,10 +63,10 @@ class FileTable:
 
 
 def exists(spark: SparkSession, name: str) -> bool:
-    """Tell whether there is a table.
+    """Return whether a table exists.
 
     Raises:
-        DefinitionError: If nothing can be called that.
+        DefinitionError: If the name is invalid.
     """
     try:
         return spark.catalog.tableExists(name)
@@ -78,54 +78,54 @@ def exists(spark: SparkSession, name: str) -> bool:
 
 
 def file_table(spark: SparkSession, name: str) -> FileTable | None:
-    """Return a table that exists, if it is a folder of files in Spark's own catalog."""
-    found = spark.catalog.getTable(name)
-    if found.catalog != "spark_catalog" or found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
+    """Return an existing table if it is a folder of files in Spark's own catalog; else None."""
+    entry = spark.catalog.getTable(name)
+    if entry.catalog != "spark_catalog" or entry.isTemporary or entry.tableType not in ("MANAGED", "EXTERNAL"):
         return None
     state: Any = spark._jsparkSession.sessionState()
-    known = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(name))
-    format = str(known.provider().get()).lower() if known.provider().isDefined() else ""
-    if format not in FILE_FORMATS or known.bucketSpec().isDefined():
+    metadata = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(name))
+    format = str(metadata.provider().get()).lower() if metadata.provider().isDefined() else ""
+    if format not in FILE_FORMATS or metadata.bucketSpec().isDefined():
         return None
     jvm: Any = spark._jvm
-    properties = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(known.storage().properties()))
-    partitions = known.partitionColumnNames()
+    properties = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(metadata.storage().properties()))
+    partitions = metadata.partitionColumnNames()
     return FileTable(
         name,
         format,
-        str(jvm.org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(known.location())),
-        {key: value for key, value in properties.items() if key.lower() not in NOT_THE_WRITERS},
+        str(jvm.org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(metadata.location())),
+        {key: value for key, value in properties.items() if key.lower() not in CATALOG_PROPERTIES},
         tuple(str(partitions.apply(at)) for at in range(partitions.size())),
         spark.table(name).schema,
-        bool(known.tracksPartitionsInCatalog()),
+        bool(metadata.tracksPartitionsInCatalog()),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TableSink(FileSink):
-    """A table that is a folder of files; the catalog is told of what appears there.
+    """A table that is a folder of files; the catalog is notified of new files.
 
     Attributes:
         table: The table.
         spark: The user's session, which reads it.
-        known: The folders that the catalog has been told of.
+        listed: The partition folders that the catalog lists.
     """
 
     table: FileTable = field(kw_only=True)
     spark: SparkSession = field(kw_only=True)
-    known: set[str] = field(default_factory=set, kw_only=True)
+    listed: set[str] = field(default_factory=set, kw_only=True)
 
     def write(self, results: Results) -> tuple[Delivery, ...]:
-        """See Sink; columns are in the table's order, which is all that CSV goes by."""
+        """See Sink; columns are put in the table's order, by which CSV is read."""
         names = self.table.schema.names
-        return FileSink.write(self, replace(results, read=lambda: arranged(results.read(), names)))
+        return FileSink.write(self, replace(results, read=lambda: arrange(results.read(), names)))
 
-    def delivered(self, deliveries: Iterable[Delivery]) -> None:
+    def on_delivery(self, deliveries: Iterable[Delivery]) -> None:
         """See Sink."""
-        folders = _folders(deliveries) - self.known
-        if folders and self.table.listed:
+        folders = _folders(deliveries) - self.listed
+        if folders and self.table.has_listed_partitions:
             self.spark.catalog.recoverPartitions(self.table.name)
-        self.known.update(folders)
+        self.listed.update(folders)
         self.spark.catalog.refreshTable(self.table.name)
 
 
@@ -133,13 +133,13 @@ def _folders(deliveries: Iterable[Delivery]) -> set[str]:
     return {target.rpartition("/")[0] for delivery in deliveries for _, target in delivery.moves} - {""}
 
 
-def arranged(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
-    """Return a frame with columns in this order, called so."""
+def arrange(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """Return a frame with columns of these names, in this order."""
     return frame.select(*(F.col(quoted(name)).alias(name) for name in columns))
 
 
-def appending(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]:
-    """Return what has Spark append each batch to a table, whatever it is.
+def appender(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]:
+    """Return a function with which Spark appends each batch to a table of any kind.
 
     Args:
         spark: The user's session, which reads it.
@@ -148,17 +148,17 @@ def appending(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None
     columns = spark.table(name).columns
 
     def append(frame: DataFrame, batch: int) -> None:
-        arranged(frame, columns).write.insertInto(name)
-        spark.catalog.refreshTable(name)  # it was another session that wrote
+        arrange(frame, columns).write.insertInto(name)
+        spark.catalog.refreshTable(name)  # another session has written
 
     return append
 
 
-def made(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:
-    """Make a table for rows like those of an empty frame.
+def create(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:
+    """Create a table with the columns of an empty frame.
 
     Raises:
-        DefinitionError: If there are files in its folder, and no table of that name.
+        DefinitionError: If its folder contains files, but there is no such table.
     """
     writer = frame.write.format(format).options(**options)
     try:

@@ -39,7 +39,7 @@ from watersmeet.runtime.protocol import (
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.offsets import Offsets
-from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import Results
 from watersmeet.spark.run import observed
@@ -93,7 +93,7 @@ class Checkpoint:
         offsets: Spark's part: the offsets of its batches.
     """
 
-    place: Place
+    place: Location
     name: str
     store: Store
     lease: Lease
@@ -216,7 +216,7 @@ class BatchRunner(Runtime):
             try:
                 began = self.clock()
                 if not self._checked:
-                    self.checkpoint.offsets.check_begun(number, self.protocol.state)
+                    self.checkpoint.offsets.check_batch(number, self.protocol.state)
                     self._checked = True
                 if self.protocol.begun is not None:
                     self._round(QuietPeriod(began))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -18,13 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.arguments import is_whole, microseconds, suggest, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query
-from watersmeet.spark.api.vocabulary import Exchange
 from watersmeet.spark.output.files import Folder
 from watersmeet.spark.run.frames import is_local
 from watersmeet.state.store.store import Store
 
 SPARKS_LOG = "_spark_metadata"
 FLAT_FORMATS = ("csv", "text")
+Exchange = Literal["driver", "local", "shuffle"]
+"""`driver`: as `local`, but small batches run in the driver's own process.
+`local`: all tasks see the store on one host.
+`shuffle`: partial results travel by a Spark shuffle per hop."""
 
 
 def location(spark: SparkSession, given: str | None, name: str | None) -> str:
@@ -112,8 +115,8 @@ def folder(given: Folder) -> None:
     """Refuse the output folder of Spark's own file sink: Spark reads no other files there than its log lists."""
     if given.has(SPARKS_LOG):
         raise DefinitionError(
-            f"path '{given.place.spark}' was written by Spark's own file sink (it has a {SPARKS_LOG}), and Spark would "
-            "not read the join's files there; use another folder."
+            f"path '{given.location.spark}' was written by Spark's own file sink (it has a {SPARKS_LOG}), and Spark "
+            "would not read the join's files there; use another folder."
         )
 
 

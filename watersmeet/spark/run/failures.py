@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.spark.checkpoint.lease import Lease
-from watersmeet.spark.checkpoint.leftovers import in_the_way
+from watersmeet.spark.checkpoint.offsets import in_the_way
 from watersmeet.spark.run.versions import misfit
 from watersmeet.spark.sql.catalyst import said
 from watersmeet.state.manifest.leases import last_number

@@ -15,7 +15,7 @@ from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
 from watersmeet.metadata.constraint_state import MARKS
 from watersmeet.runtime.tree import Job, inherit
-from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.run.exchange import EXCHANGES
 from watersmeet.spark.run.fetch import fetch_all
 from watersmeet.spark.run.frames import spark_schema
@@ -50,7 +50,7 @@ class Jobs:
 
     frames: FrameTree
     batch: DataFrame
-    place: Place
+    place: Location
     name: str
     exchange: str
     everything: bool
@@ -71,7 +71,7 @@ class Jobs:
         places = [place.spark for place in self.places(files)]
         return node.read(self.batch, places, f"{self.name} {node.path} {number}")
 
-    def places(self, files: Sequence[str]) -> list[Place]:
+    def places(self, files: Sequence[str]) -> list[Location]:
         """Return where files of the store are."""
         return [self.place.inside(file) for file in files]
 

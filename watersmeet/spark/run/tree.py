@@ -15,7 +15,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.spark.output.lost import Columns
+from watersmeet.spark.output.lost_columns import FileColumns
 from watersmeet.spark.run.frames import TRACE_KIND, Computing, Told, tagged, union
 from watersmeet.spilling.options import Spill
 from watersmeet.state.store.store import Store
@@ -62,7 +62,7 @@ class FrameTree:
     remember: int | None = None
     spill: Spill | None = None
     tables: Mapping[int, DataFrame] = field(default_factory=dict)
-    columns: Mapping[int, Columns] = field(default_factory=dict)
+    columns: Mapping[int, FileColumns] = field(default_factory=dict)
 
     @property
     def spark(self) -> SparkSession:

@@ -19,8 +19,8 @@ from watersmeet.query.query import How
 from watersmeet.query.sql_joins import JoinKind
 from watersmeet.query.statement import JoinedStream, Relation, Statement
 from watersmeet.query.windows import Sliding
-from watersmeet.spark.api.define import Conditions, JoinOptions, define, struct_of
-from watersmeet.spark.api.join import Join
+from watersmeet.spark.api.define import Conditions, Join, JoinOptions, define
+from watersmeet.spark.api.output_columns import struct_of
 from watersmeet.spark.api.stream import Stream, stream
 from watersmeet.spark.run.frames import quoted
 from watersmeet.spark.sql.catalyst import Part, parse

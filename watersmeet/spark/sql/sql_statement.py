@@ -12,8 +12,7 @@ from watersmeet.placement import Strategy
 from watersmeet.predicate.python import Predicates
 from watersmeet.query.statement import SourceStream, parse_statement
 from watersmeet.query.windows import Window
-from watersmeet.spark.api.define import JoinOptions
-from watersmeet.spark.api.join import Join
+from watersmeet.spark.api.define import Join, JoinOptions
 from watersmeet.spark.api.stream import Stream, check_name, check_text, stream
 from watersmeet.spark.sql.relations import join_statement
 from watersmeet.spilling.options import Spill

@@ -28,7 +28,6 @@ from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.query.query import StreamSpec, Test
-from watersmeet.spark.api.doubts import warn_of_casts
 from watersmeet.spark.run.frames import hidden_name
 from watersmeet.spark.sql import purity
 from watersmeet.spark.sql.calm import is_calm
@@ -37,6 +36,7 @@ from watersmeet.spark.sql.convert import Converter, Text, Unplaced
 from watersmeet.spark.sql.gaps import Gaps
 from watersmeet.spark.sql.growing import Growing
 from watersmeet.spark.sql.hoist import Computed, Hoist, collation
+from watersmeet.spark.sql.implicit_casts import warn_of_casts
 from watersmeet.spark.sql.names import Names
 from watersmeet.spark.sql.sizes import Sizes
 from watersmeet.spark.sql.untrusted import check as check_untrusted

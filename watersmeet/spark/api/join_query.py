@@ -1,9 +1,9 @@
-"""The handle of a running join: Spark's own, with progress, answers and errors in one sentence."""
+"""The handle of a running join: Spark's own, with progress, `why` and errors in one sentence."""
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -17,23 +17,21 @@ from watersmeet.observe.dashboard.notebook import ProgressList, render_summary
 from watersmeet.observe.progress import format_progress
 from watersmeet.observe.why.answer import Answer
 from watersmeet.observe.why.question import Values
-from watersmeet.spark.api.asking import given_by, why_running
-from watersmeet.spark.checkpoint.lease import Stopped
+from watersmeet.spark.api.definition import JoinDefinition
+from watersmeet.spark.api.why_running import merge_values, why_running
+from watersmeet.spark.checkpoint.lease import QueryStopped
 from watersmeet.spark.run.batch import WAITED, BatchRunner, description, is_data_error
 from watersmeet.spark.run.failures import failure
 from watersmeet.spark.run.lulls import Lulls
 from watersmeet.spark.sql.catalyst import said
 
-if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
-
 GONE = (Py4JNetworkError, ConnectionError)
-"""What asking Spark raises once its JVM has ended."""
+"""The errors that calls of Spark raise once its JVM has ended."""
 NO_SPARK = "Spark is gone: its JVM has ended, perhaps for lack of memory. Start the program again; nothing is lost."
 STOPPED = "The query has stopped. Start it again to pay what is owed; next time, stop it with stop(settle=True)."
 
 
-def _told(last: Mapping[str, Any]) -> str:
+def _describe_batch(last: Mapping[str, Any]) -> str:
     return (
         f"batch {last['batchId']}: {sum(last['inputRows'].values()):,} rows in, {last['outputRows']:,} results, "
         f"{last['durationMs']['total'] / 1000:.2f} s, watermark {last['watermark']} held by {last['heldBackBy']}"
@@ -43,12 +41,12 @@ def _told(last: Mapping[str, Any]) -> str:
 class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
-    def __init__(self, query: StreamingQuery, join: "Join", runner: BatchRunner, ends: bool = False) -> None:
+    def __init__(self, query: StreamingQuery, join: JoinDefinition, runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._join, self._runner = query, join, runner
         self._lulls = Lulls(query, runner, ends) if runner.has_rounds else None
         self._settling = False
         self._failure: WatersmeetError | None = None
-        runner.checkpoint.lease.needed = lambda: self.isActive
+        runner.checkpoint.lease.is_needed = lambda: self.isActive
         runner.active = lambda: query.isActive
         if self._lulls is not None:
             self._lulls.start()
@@ -61,10 +59,10 @@ class JoinQuery:
 
     @property
     def isActive(self) -> bool:
-        """Whether the query goes on, be it only to pay what is owed or to close everything for good."""
-        return self._is_run() or self._settling or (self._lulls is not None and self._lulls.is_alive())
+        """Whether the query goes on, even if only to pay what is owed or to close everything for good."""
+        return self._is_spark_active() or self._settling or (self._lulls is not None and self._lulls.is_alive())
 
-    def _is_run(self) -> bool:
+    def _is_spark_active(self) -> bool:
         try:
             return self._query.isActive
         except GONE:
@@ -75,7 +73,7 @@ class JoinQuery:
 
         Raises:
             StateError: If the query has stopped: what is owed is paid once it is started again.
-            WatersmeetError: If it could not be done, in one sentence.
+            WatersmeetError: If that fails, in one sentence.
         """
         if self.isActive:
             self._runner.settle(lambda: self._query.isActive)
@@ -84,48 +82,48 @@ class JoinQuery:
 
     @property
     def progress(self) -> ProgressList:
-        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches.
+        """What each of the last 500 batches did, oldest first, across restarts.
 
         A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
         """
         return ProgressList(map(self._readable, self._runner.protocol.history))
 
-    def _readable(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return format_progress(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
+    def _readable(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        return format_progress(batch, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
 
     def __repr__(self) -> str:
         name = f"'{self.name}'" if self.name else f"id {self.id}"
-        last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
+        batches = [_describe_batch(self._readable(batch)) for batch in self._runner.protocol.history[-1:]]
         ended = "closed for good" if self._runner.protocol.state.final else "stopped"
-        return f"JoinQuery({name}, {'running' if self.isActive else ended}; {last})"
+        return f"JoinQuery({name}, {'running' if self.isActive else ended}; {(*batches, 'no batch yet')[0]})"
 
     def _repr_html_(self) -> str:
         protocol, holder = self._runner.protocol, Runner(has_ended=not self.isActive)
-        described = description(self._runner.frames)
-        told = CheckpointSnapshot(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
-        return render_summary(build_view(told, int(time.time() * 1e6)))
+        query = description(self._runner.frames)
+        recorded = CheckpointSnapshot(self._runner.store.root, query, protocol.state, tuple(protocol.history), holder)
+        return render_summary(build_view(recorded, int(time.time() * 1e6)))
 
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
-        """Return what became of tuples, and of their combination, as far as state, side outputs and results tell.
+        """Return what became of tuples, and of their combination, as far as state, side outputs and results show.
 
-        The query may be running. What was purged can't be told any more, and the answer says so.
+        The query may be running. If the tuples have been purged, the answer says that it is no longer known.
 
         Args:
-            tuples: For streams that are asked about the values by which to find their tuples, as a dict or as a text.
+            tuples: The values by which to find the tuple of each stream, as a dict or as a text.
             streams: The same, by the names of the streams: `query.why(a={"id": 17}, b="id = 4")`.
 
         Raises:
             DefinitionError: If there is no such stream, column or value.
         """
-        return why_running(self._join, self._runner, given_by(tuples, streams))
+        return why_running(self._join, self._runner, merge_values(tuples, streams))
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters of the cost model as the last batches measured them: rates, windows, times, selectivities."""
+        """The parameters of the cost model, measured in the last batches: rates, windows, times, selectivities."""
         return self._runner.parameters()
 
     def explain(self, extended: bool = False) -> None:
-        """Print how the join runs now: strategy, join orders, what hops are expected to find and did find.
+        """Print how the join runs now: strategy, join orders, expected and actual matches of hops.
 
         Args:
             extended: Whether to print Spark's own plan of the last batch as well.
@@ -140,38 +138,38 @@ class JoinQuery:
         Raises:
             WatersmeetError: If the join failed, in one sentence.
         """
-        with self._told():
-            until = None if timeout is None else time.monotonic() + timeout
+        with self._translate_errors():
+            deadline = None if timeout is None else time.monotonic() + timeout
             ended = self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
             if self._lulls is not None and not self._query.isActive:
-                self._lulls.join(None if until is None else max(0.0, until - time.monotonic()))
+                self._lulls.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 if self._lulls.is_alive():
                     return False
                 if self._lulls.error is not None and self._lulls.ends:
                     raise self._lulls.error
             while self._settling:  # another thread stops it, and pays first
-                if until is not None and time.monotonic() >= until:
+                if deadline is not None and time.monotonic() >= deadline:
                     return False
                 time.sleep(WAITED)
             return ended
 
     def processAllAvailable(self) -> None:
-        """Wait until all that is there now has been joined; for tests."""
-        with self._told():
+        """Wait until all current input has been joined; for tests."""
+        with self._translate_errors():
             self._query.processAllAvailable()
 
     def stop(self, settle: bool = False) -> None:
         """Stop the query; the checkpoint is then free for another.
 
         Args:
-            settle: Whether all that is owed is paid first, however long it takes; else, or if it is interrupted, the
-                next start pays it.
+            settle: Whether to pay all that is owed first, however long it takes; otherwise, or if interrupted, the next
+                start pays it.
         """
         if settle and not self.isActive:
             self.settle()
             return
         self._settling = settle
-        with self._told():
+        with self._translate_errors():
             try:
                 if self._lulls is not None:
                     self._lulls.end()
@@ -180,7 +178,7 @@ class JoinQuery:
                 self._query.stop()
                 if settle:
                     self._runner.settle(lambda: False)
-            except BaseException:  # [!] such as Ctrl-C: a query that nobody pays for must not go on
+            except BaseException:  # [!] such as Ctrl-C: the query must not go on without being settled
                 with suppress(Exception):
                     self._query.stop()
                 raise
@@ -188,16 +186,16 @@ class JoinQuery:
                 self._settling = False
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say errors in one sentence, and give the checkpoint back at once if the query has ended."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise errors in one sentence, and release the checkpoint at once if the query has ended."""
         try:
             yield
         except StreamingQueryException as error:
             if self._lulls is not None:
-                self._lulls.end()  # [!] until it notices by itself, the checkpoint would not be free
-            if not isinstance(self._runner.error, Stopped):
-                told = self._ours(error)
-                raise told from told.__cause__
+                self._lulls.end()  # [!] otherwise the checkpoint stays taken until the thread notices
+            if not isinstance(self._runner.error, QueryStopped):
+                translated = self._translate(error)
+                raise translated from translated.__cause__
         except GONE:
             raise StateError(NO_SPARK) from None
         finally:
@@ -212,12 +210,12 @@ class JoinQuery:
             return StateError(NO_SPARK)
         if error is None and self._lulls is not None and self._lulls.ends and not self.isActive:
             return self._lulls.error
-        if error is None or isinstance(self._runner.error, Stopped):
+        if error is None or isinstance(self._runner.error, QueryStopped):
             return None
-        return self._ours(error)
+        return self._translate(error)
 
-    def _ours(self, error: Exception) -> WatersmeetError:
-        """Return an error of ours; what data or a function of the user's make of a condition at intake is one, too."""
+    def _translate(self, error: Exception) -> WatersmeetError:
+        """Return our own error for one of Spark's, which may come from data or from a user's function at intake."""
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
         if self._runner.error is None and isinstance(error, PySparkException) and is_data_error(str(error)):

@@ -1,4 +1,4 @@
-"""`join.why` on static frames: the tuples are looked up in the frames themselves, so that everything can be told."""
+"""`join.why` on static frames: tuples are looked up in the frames themselves, so every question has an answer."""
 
 import re
 import shutil
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,6 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.exchange.tasks import CONTENT, rows_of
-from watersmeet.metadata.orphans import Judged
 from watersmeet.observe.why.answer import Answer, TupleStatus
 from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple
 from watersmeet.observe.why.evidence import MOST_TUPLES, Completions, Evidence, SelectedTuple
@@ -33,27 +31,26 @@ from watersmeet.observe.why.join_state import EveryChunk
 from watersmeet.observe.why.question import TupleSelector, Values, find_join, parse_question
 from watersmeet.observe.why.state_evidence import describe_tuple
 from watersmeet.observe.why.value_text import ValueFormatter
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Column
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.partials import references
-from watersmeet.spark.api.asking import computer, decider
-from watersmeet.spark.api.asking_optional import PRINT, Beside, printed
+from watersmeet.spark.api.definition import JoinDefinition
+from watersmeet.spark.api.why_optional import FINGERPRINT, StaticOptionalStreams, fingerprint
+from watersmeet.spark.api.why_running import computer, decider
 from watersmeet.spark.run.frames import quoted, tagged
 from watersmeet.spark.sql.catalyst import said
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
 
-if TYPE_CHECKING:
-    from watersmeet.spark.api.join import Join
-
 STATIC = (-1, -1)
-"""The batch of what was there before any."""
+"""The batch of static rows: before any other."""
 
 
-def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
+def why_static(join: JoinDefinition, values: Mapping[str, Values]) -> Answer:
     """Return what becomes of tuples of static inputs.
 
     Raises:
@@ -62,16 +59,16 @@ def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
     if any(frame.isStreaming for _, frame in join.leaves):
         raise DefinitionError("join.why() looks at static inputs; ask the query that runs: query.why(...).")
     join.check_settings()
-    find_join({"j": join.query}, given)
+    find_join({"j": join.query}, values)
     duck = Duck(join.query.dialect)
-    question = parse_question(join.query, given, duck)
-    with _folder() as folder:
+    question = parse_question(join.query, values, duck)
+    with _temporary_folder() as folder:
         side = join.query.as_left_join({one.stream for one in question})
-        return answered(Frames(replace(join, query=side), folder, duck, question), question)
+        return answer_question(StaticFrames(replace(join, query=side), folder, duck, question), question)
 
 
 @contextmanager
-def _folder() -> Iterator[str]:
+def _temporary_folder() -> Iterator[str]:
     folder = tempfile.mkdtemp(prefix="watersmeet-")
     try:
         yield folder
@@ -80,22 +77,22 @@ def _folder() -> Iterator[str]:
 
 
 @dataclass
-class Frames(Evidence):
-    """The static inputs of a join; the rows that are asked about are stored as a batch would store them.
+class StaticFrames(Evidence):
+    """The static inputs of a join; the rows in question are stored as a batch would store them.
 
     Attributes:
         join: The join.
-        folder: Where they are stored.
+        folder: Where those rows are stored.
         duck: A connection of its own.
-        question: What is asked.
+        question: The tuples in question.
     """
 
-    join: "Join"
+    join: JoinDefinition
     folder: str
     duck: Duck
     question: Sequence[TupleSelector]
     _chunks: list[Chunk] = field(default_factory=list)
-    _prints: dict[int, int] = field(default_factory=dict)
+    _fingerprints: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def _plan(self) -> BatchPlan:
@@ -108,8 +105,8 @@ class Frames(Evidence):
         return ValueFormatter(self.join.query, self.duck)
 
     @cached_property
-    def judged(self) -> Judged:
-        """See Ground; to be asked for once all tuples have been looked up."""
+    def tracer(self) -> ConditionTracer:
+        """See Evidence; to be read only after all tuples have been looked up."""
         query = self.join.query.careful_query() if any_flagged(self.join.query, self._chunks) else self.join.query
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
@@ -119,18 +116,19 @@ class Frames(Evidence):
         )
 
     @property
-    def optional(self) -> Beside:
+    def optional(self) -> StaticOptionalStreams:
         """See Evidence."""
-        return Beside(self.join, self._formatter, self._prints)
+        return StaticOptionalStreams(self.join, self._formatter, self._fingerprints)
 
     # -- tuples
 
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
         """See Evidence."""
         spec = self.join.query.streams[selector.stream]
-        found = _tagged(self.join, selector.stream).where(_has(selector)).limit(MOST_TUPLES + 1)
+        matches = _tagged(self.join, selector.stream).where(_has(selector)).limit(MOST_TUPLES + 1)
         own = [F.col(Column(selector.stream, at).name) for at in range(len(spec.schema))]
-        rows = found.withColumn(PRINT, printed(self.join, selector.stream, own)).toArrow().combine_chunks()
+        marked = matches.withColumn(FINGERPRINT, fingerprint(self.join, selector.stream, own))
+        rows = marked.toArrow().combine_chunks()
         members = [
             self._tuple(selector, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()
         ]
@@ -156,17 +154,17 @@ class Frames(Evidence):
         when = "" if spec.table else f"of {self._formatter.format_time(ts, at)} "
         stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
         if stored is None:
-            why = self._left_out(selector.stream, block)
-            return tell("not stored", f"{when}can join nothing: {why}."), None
+            reason = self._reason_not_stored(selector.stream, block)
+            return tell("not stored", f"{when}can join nothing: {reason}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
-        self._prints[ref] = block.column(PRINT)[0].as_py()
+        self._fingerprints[ref] = block.column(FINGERPRINT)[0].as_py()
         ordinal = _ordinal(self.join, at, ts, block) if at in query.counted_streams else None
-        says = f"{when}is among the rows of the input."
-        return tell("stored", says), StoredTuple(at, ref, ts, STATIC, ordinal)
+        message = f"{when}is among the rows of the input."
+        return tell("stored", message), StoredTuple(at, ref, ts, STATIC, ordinal)
 
-    def _left_out(self, stream: int, block: pa.RecordBatch) -> str:
-        """Return why a tuple was not even stored."""
+    def _reason_not_stored(self, stream: int, block: pa.RecordBatch) -> str:
+        """Return why a tuple is not stored at all."""
         query = self.join.query
         spec = query.streams[stream]
         for test in spec.tests:
@@ -175,33 +173,33 @@ class Frames(Evidence):
             if not holds and not failed:
                 word = "NULL" if holds is None else "FALSE"
                 text = spec.hidden[test.holds - len(spec.schema)].text
-                return f"`{text}` is {word}{self._read_by(text, stream, block)}"
+                return f"`{text}` is {word}{self._describe_inputs(text, stream, block)}"
         for column in query.required_columns[stream]:
             if not block.column(column.name)[0].is_valid:
                 return f"{query.name_of(column)} is NULL, and an equality asks for it"
         return "it lies in a gap between windows"
 
-    def _read_by(self, text: str, stream: int, block: pa.RecordBatch) -> str:
-        """Return the columns of a tuple that a condition names, with their values."""
+    def _describe_inputs(self, text: str, stream: int, block: pa.RecordBatch) -> str:
+        """Return the columns of a tuple that a condition names, with their values, in parentheses."""
         spec = self.join.query.streams[stream]
         names = {f"{spec.name}.{name}": at for at, name in enumerate(spec.schema.names)}
-        named = {
+        inputs = {
             n: at for n, at in names.items() if re.search(rf"(?<![\w.]){re.escape(n)}(?![\w.])", text, re.IGNORECASE)
         }
-        text = self._formatter.format_row({name: block.column(f"s{stream}_{at}") for name, at in named.items()})
-        return f" ({text})" if text else ""
+        values = self._formatter.format_row({name: block.column(f"s{stream}_{at}") for name, at in inputs.items()})
+        return f" ({values})" if values else ""
 
     def complete(self, seen: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """See Evidence; the join itself is computed, of the rows that are asked about."""
+        """See Evidence; computes the join itself, restricted to the rows in question."""
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
         for one in self.question if not query.counted_streams else ():
             wide = replace(wide, frames=tuple(_only(wide, at, one) for at in range(len(query.streams))))
-        found = wide.toDF()
+        results = wide.toDF()
         for one in self.question:
-            found = found.where(_equal(self.join, one))
+            results = results.where(_equal(self.join, one))
         try:
-            return Completions(found.count(), True)
+            return Completions(results.count(), True)
         except Exception as error:
             raise PredicateError(f"The join could not be computed: {said(error)}.") from None
 
@@ -209,53 +207,53 @@ class Frames(Evidence):
 # -- what Spark counts
 
 
-def _tagged(join: "Join", stream: int) -> DataFrame:
-    """Return the rows of a stream as a batch takes them, with all columns."""
+def _tagged(join: JoinDefinition, stream: int) -> DataFrame:
+    """Return the rows of a stream in the form that batches have, with all columns."""
     frame = join.frames[stream]
     assert frame is not None  # joins of static inputs are frames
-    return tagged(join.query, stream, frame, True, join.computed()[stream])
+    return tagged(join.query, stream, frame, True, join.hidden_columns()[stream])
 
 
-def _timed(join: "Join", stream: int, ts: int) -> tuple[DataFrame, SparkColumn, SparkColumn]:
-    """Return the rows of a stream, their times, and another time to compare these with."""
+def _rows_and_times(join: JoinDefinition, stream: int, ts: int) -> tuple[DataFrame, SparkColumn, SparkColumn]:
+    """Return the rows of a stream, their time column, and a given time as a literal."""
     spec = join.query.streams[stream]
     moment = pa.scalar(ts, pa.int64()).cast(spec.time_type)
     return _tagged(join, stream), F.col(f"s{stream}_{spec.time}"), _literal(moment)
 
 
-def _ordinal(join: "Join", stream: int, ts: int, block: pa.RecordBatch) -> int:
+def _ordinal(join: JoinDefinition, stream: int, ts: int, block: pa.RecordBatch) -> int:
     """Return the arrival ordinal of a tuple."""
-    rows, time, moment = _timed(join, stream, ts)
+    rows, time, moment = _rows_and_times(join, stream, ts)
     own = block.column(CONTENT)[0].as_py()
     return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
 
 
-def _as_of(join: "Join", stream: int, seen: StoredTuple) -> tuple[int, int]:
-    """Return how many tuples of a stream come no later than another's."""
-    rows, time, moment = _timed(join, stream, seen.ts)
+def _as_of(join: JoinDefinition, stream: int, seen: StoredTuple) -> tuple[int, int]:
+    """Return how many tuples of a stream come no later than a tuple of another."""
+    rows, time, moment = _rows_and_times(join, stream, seen.ts)
     count = rows.where(time <= moment if stream < seen.stream else time < moment).count()
     return count, count
 
 
-def _only(join: "Join", at: int, selector: TupleSelector) -> DataFrame | None:
-    """Return the frame of a stream, with no other rows than those asked about if it is asked."""
+def _only(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame | None:
+    """Return the frame of a stream, restricted to the rows in question if it is the stream in question."""
     frame = join.frames[at]
     if frame is None or at != selector.stream:
         return frame
     names = [f"_c{number}" for number in range(len(frame.columns))]
-    kept = frame.toDF(*names).where(_all(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in selector.values.items()))
-    return kept.toDF(*frame.columns)
+    rows = frame.toDF(*names).where(_all(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in selector.values.items()))
+    return rows.toDF(*frame.columns)
 
 
-def _equal(join: "Join", selector: TupleSelector) -> SparkColumn:
-    """Return whether a result has what is asked for."""
+def _equal(join: JoinDefinition, selector: TupleSelector) -> SparkColumn:
+    """Return the condition that a result has the values in question."""
     stream = join.query.streams[selector.stream]
     whole, names = F.col(quoted(stream.name)), stream.schema.names
     return _all(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in selector.values.items())
 
 
 def _has(selector: TupleSelector) -> SparkColumn:
-    """Return whether a tagged row has what is asked for."""
+    """Return the condition that a tagged row has the values in question."""
     columns = [(F.col(Column(selector.stream, f).name), value) for f, value in selector.values.items()]
     return _all(column.eqNullSafe(_literal(value)) for column, value in columns)
 
@@ -268,7 +266,7 @@ def _all(conditions: Iterator[SparkColumn]) -> SparkColumn:
 
 
 def _literal(value: pa.Scalar) -> SparkColumn:
-    """Return a value as Spark takes it."""
+    """Return a value as a literal of Spark."""
     kind = from_arrow_type(value.type, prefer_timestamp_ntz=True)
     if not value.is_valid:
         return F.lit(None).cast(kind)
