@@ -12,10 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.run.widths import is_open, width
-from watersmeet.spark.sql.catalyst import Builder, items, quiet
-from watersmeet.spark.sql.growing import KNOWN, bound_of
-from watersmeet.spark.sql.sizes import type_of
+from watersmeet.spark.run.widths import is_variable_width, width
+from watersmeet.spark.sql.catalyst import NodeBuilder, items, without_error_log
+from watersmeet.spark.sql.value_limits import BOUNDED, bound_of, type_of
 
 SIZE = 1100
 ROOM = 1024
@@ -141,8 +140,8 @@ class Scan:
         known: The functions that have a bound of their own; the value of another may be as large as its arguments.
     """
 
-    def __init__(self, spark: SparkSession, known: frozenset[str] = KNOWN) -> None:
-        self._spark, self._known, self._builder = interpreting(spark), known, Builder(spark)
+    def __init__(self, spark: SparkSession, known: frozenset[str] = BOUNDED) -> None:
+        self._spark, self._known, self._builder = interpreting(spark), known, NodeBuilder(spark)
         self._counts: dict[str, set[int]] = {}
         firsts = ", ".join(f"{values[0].format(n=1)} AS {kind}" for kind, values in KINDS.items())
         self._spark.sql(f"SELECT {firsts}").createOrReplaceTempView(VIEW)
@@ -166,7 +165,11 @@ class Scan:
         """Return the calls that Spark takes and whose values may be of any length, each with the value's type."""
         parts = [calls[at : at + AT_ONCE] for at in range(0, len(calls), AT_ONCE)]
         types = [made for part in parts for made in self._types([call.text for call in part])]
-        return [(call, made) for call, made in zip(calls, types, strict=True) if made is not None and is_open(made)]
+        return [
+            (call, made)
+            for call, made in zip(calls, types, strict=True)
+            if made is not None and is_variable_width(made)
+        ]
 
     def _shapes(self, name: str, kind: str) -> list[tuple[str, ...]]:
         if name not in self._counts:
@@ -183,7 +186,7 @@ class Scan:
         except (PySparkException, Py4JError) as error:
             return "WRONG_NUM_ARGS" not in str(error)
         kind = _type_of(made)
-        return kind is None or is_open(kind) or isinstance(kind, T.NullType)  # which is that of the arguments
+        return kind is None or is_variable_width(kind) or isinstance(kind, T.NullType)  # which is that of the arguments
 
     def _types(self, texts: Sequence[str]) -> list[T.DataType | None]:
         """Return the types of expressions; None for those that Spark doesn't take."""
@@ -201,7 +204,7 @@ class Scan:
             PySparkException: If it takes one so little that it says so at once.
         """
         state = self._spark._jsparkSession.sessionState()
-        with quiet():
+        with without_error_log():
             plan = state.sqlParser().parsePlan(f"SELECT {', '.join(texts)} FROM {VIEW}")
             return items(state.analyzer().execute(plan).projectList())
 
@@ -224,7 +227,7 @@ class Scan:
     def _measure(self, frame: DataFrame, calls: Sequence[Typed], into: Measured) -> None:
         columns = [F.struct(self._size(*one).alias("size"), self._bound(*one).alias("most")) for one in calls]
         try:
-            with quiet():
+            with without_error_log():
                 answers = frame.select(*(column.alias(f"c{at}") for at, column in enumerate(columns))).toArrow()
         except PySparkException:  # Spark says only now that it doesn't take one
             half = len(calls) // 2
@@ -250,7 +253,7 @@ class Scan:
 
     def _tried(self, column: Column) -> Column:
         # [!] Spark takes a bare CASE out of what tries it.
-        return self._builder.tried(F.struct(column.alias("value"))).getField("value")
+        return self._builder.null_if_raises(F.struct(column.alias("value"))).getField("value")
 
 
 def _type_of(node: Any) -> T.DataType | None:

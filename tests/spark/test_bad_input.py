@@ -400,7 +400,7 @@ def test_a_python_without_what_tasks_need(spark: SparkSession, tmp_path: Path, m
     bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(wm.DefinitionError) as caught:
-        checks.workers(spark, Store(str(tmp_path)))
+        checks.prepare_workers(spark, Store(str(tmp_path)))
     assert said(caught.value) == (
         f"Python workers run {bare}, which can't import pyarrow; "
         f"set PYSPARK_PYTHON to a Python that can run the join, such as {sys.executable}."
@@ -410,18 +410,18 @@ def test_a_python_without_what_tasks_need(spark: SparkSession, tmp_path: Path, m
 def test_a_python_that_is_not_there(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
     with pytest.raises(wm.DefinitionError, match=r"Python workers run /nowhere/python, which can't be started"):
-        checks.workers(spark, Store(str(tmp_path)))
+        checks.prepare_workers(spark, Store(str(tmp_path)))
 
 
 def test_executors_that_cannot_see_the_store(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "is_local", lambda session: False)
-    checks.workers(spark, Store(str(tmp_path)))
+    checks.prepare_workers(spark, Store(str(tmp_path)))
     assert list(tmp_path.iterdir()) == []  # the marker is gone
     monkeypatch.setattr(Store, "publish", lambda self, path, data: True)  # seen by the driver only
     with pytest.raises(wm.DefinitionError) as caught:
-        checks.workers(spark, Store(str(tmp_path)))
+        checks.prepare_workers(spark, Store(str(tmp_path)))
     assert said(caught.value) == (
         f"The checkpoint is at {tmp_path}, but an executor can't see it: use a path that all executors share."
     )
@@ -429,7 +429,7 @@ def test_executors_that_cannot_see_the_store(
 
 def test_jobs_that_fail_are_told_in_a_line() -> None:
     stack = "An error\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\tat org.apache.spark.X"
-    assert checks._of_failed(stack) == "can't run Python tasks: ModuleNotFoundError: No module named 'pyarrow'"
+    assert checks._job_problem(stack) == "can't run Python tasks: ModuleNotFoundError: No module named 'pyarrow'"
 
 
 def test_rows_without_an_event_time_are_shown(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from watersmeet.spark.run.clock import Clock
+from watersmeet.spark.run.batch import Clock
 
 HOUR = 3600.0
 

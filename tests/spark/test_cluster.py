@@ -44,9 +44,9 @@ def test_an_executor_that_dies_loses_nothing(tmp_path: Path, exchange: str) -> N
 
 
 def test_partial_results_are_shuffled_unless_all_tasks_are_on_this_host() -> None:
-    assert checks.exchange(None, local=True) == "driver"
-    assert checks.exchange(None, local=False) == "shuffle"
-    assert checks.exchange("local", local=False) == "local"
+    assert checks.choose_exchange(None, local=True) == "driver"
+    assert checks.choose_exchange(None, local=False) == "shuffle"
+    assert checks.choose_exchange("local", local=False) == "local"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.runtime.enact import FOLDERS
 from watersmeet.runtime.protocol import RecordIntent
 from watersmeet.spark.run.batch import BatchRunner
-from watersmeet.spark.run.workers import is_death, survive
+from watersmeet.spark.run.workers import is_death, retry_after_death
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark
@@ -172,12 +172,12 @@ def test_only_a_death_is_survived_and_only_once() -> None:
             raise runs.pop()
         return "done"
 
-    assert survive(job, lambda: cleared.append(1)) == "done" and cleared == [1]
+    assert retry_after_death(job, lambda: cleared.append(1)) == "done" and cleared == [1]
     runs[:] = [dead, dead]
     with pytest.raises(RuntimeError):
-        survive(job, lambda: cleared.append(2))
+        retry_after_death(job, lambda: cleared.append(2))
     assert cleared == [1, 2]
     runs[:] = [ours]
     with pytest.raises(PredicateError):
-        survive(job, lambda: cleared.append(3))
+        retry_after_death(job, lambda: cleared.append(3))
     assert cleared == [1, 2]

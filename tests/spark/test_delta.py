@@ -17,7 +17,7 @@ from tests.spark import harness, processes
 from tests.spark.delta_join import CASE
 from tests.versions import LATEST
 from watersmeet.spark.output.delta import check_jar
-from watersmeet.spark.run.versions import SPARK, misfit
+from watersmeet.spark.run.versions import SPARK, describe_jar_mismatch
 
 FITTING = {(4, 1), (4, 2)}
 """The versions of Spark that there are jars for."""
@@ -108,7 +108,7 @@ def test_a_jar_says_by_its_name_what_it_is_for() -> None:
         wm.DefinitionError, match=r"delta-spark_3\.9_2\.13-1\.jar is for Spark 3\.9, and this is Spark 4"
     ):
         check_jar("/jars/delta-spark_3.9_2.13-1.jar")
-    assert misfit(RuntimeError("no such thing")) is None
+    assert describe_jar_mismatch(RuntimeError("no such thing")) is None
 
 
 @pytest.mark.spark

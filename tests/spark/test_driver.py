@@ -16,7 +16,7 @@ import watersmeet as wm
 from tests.spark.harness import EPOCH, SECOND, read, run
 from tests.spark.processes import lines, program
 from watersmeet.limits import limited
-from watersmeet.spark.run.driver import fetch
+from watersmeet.spark.run.driver import fetch_small
 from watersmeet.spark.run.widths import width
 from watersmeet.testing import stream_batches, write_batches
 
@@ -114,7 +114,7 @@ def test_types_of_any_length(spark: SparkSession, monkeypatch: pytest.MonkeyPatc
     frames = [spark.createDataFrame(table) for table in (small, wide)]
     fetched = Fetched(monkeypatch)
     with limited(driver_bytes=LIMIT):
-        found = [fetch(frame, 8) for frame in frames]
+        found = [fetch_small(frame, 8) for frame in frames]
     assert found[0] is not None and found[0].to_pylist() == small.to_pylist()
     assert found[1] is None
     assert max(fetched.bytes) < 1.1 * LIMIT
@@ -124,9 +124,9 @@ def test_many_rows_of_middle_width(spark: SparkSession, monkeypatch: pytest.Monk
     frame = spark.range(1000).select(F.expr("repeat('x', 2000)").alias("s"))
     fetched = Fetched(monkeypatch)
     with limited(driver_bytes=LIMIT):
-        assert fetch(frame, 2000) is None
-        assert fetch(frame.limit(400).select(F.lit(1)), 400) is None
-        some, none = (fetch(part, 2000) for part in (frame.limit(400), frame.where("FALSE")))
+        assert fetch_small(frame, 2000) is None
+        assert fetch_small(frame.limit(400).select(F.lit(1)), 400) is None
+        some, none = (fetch_small(part, 2000) for part in (frame.limit(400), frame.where("FALSE")))
     assert some is not None and some.column("s").to_pylist() == ["x" * 2000] * 400
     assert none is not None and none.num_rows == 0
     assert max(fetched.bytes) < 1.1 * LIMIT

@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, messages
-from watersmeet.spark.run.driver import fetch
+from watersmeet.spark.run.driver import fetch_all, fetch_small
 from watersmeet.spark.run.exchange import SparkStage
-from watersmeet.spark.run.fetch import fetch_all
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
@@ -55,7 +54,7 @@ def test_rows_cut_short_are_an_error(spark: SparkSession, cut: Cut, name: str) -
     frame = spark.range(0, 4, 1, 2)
     assert fetch_all(frame).num_rows == 4
     cut(CUTS[name])
-    for call in (fetch_all, lambda frame: fetch(frame, 10)):
+    for call in (fetch_all, lambda frame: fetch_small(frame, 10)):
         with pytest.raises(wm.StateError, match=r"before all rows had come to the driver: .* start again"):
             call(frame)
 

@@ -11,7 +11,7 @@ from tests.spark.final_join import CASE, started
 from tests.spark.harness import cuts, frames, join_of, run, through, write
 from tests.spark.test_outer_joins import emitted, expected
 from watersmeet.limits import limited
-from watersmeet.spark.run import lulls
+from watersmeet.spark.run import round_scheduler
 from watersmeet.testing.oracle import How
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,8 @@ def test_a_join_that_is_closed_for_good(
     for again in (writer.option("final", True), writer):  # a scheduler that repeats the job
         assert len(run(again, tmp_path, exchange).progress) == len(told)
     write(tmp_path / "in", cuts(6, "ab", 1))
-    monkeypatch.setattr(lulls, "LOOKED", 2.0)  # the checkpoint of a query that has failed is free at once
+    # The checkpoint of a query that has failed is free at once.
+    monkeypatch.setattr(round_scheduler, "POLL_SECONDS", 2.0)
     for refused in (writer.option("final", True), writer):
         with pytest.raises(wm.StateError, match=CLOSED):
             run(refused, tmp_path, exchange)

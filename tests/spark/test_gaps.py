@@ -17,7 +17,7 @@ from watersmeet.query.windows import Window
 from watersmeet.spark.run.frames import arrow_schema
 from watersmeet.spark.sql.catalyst import items
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.gaps import Gaps
+from watersmeet.spark.sql.gaps import GapReader
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -43,7 +43,7 @@ def reaches(spark: SparkSession, condition: str, time: int = 0) -> tuple[int | N
     streams = [StreamSpec(name, schema, time, Window(), 0) for name in "lr"]
     read = empty.select(F.expr(condition))._jdf.queryExecution().analyzed().expressions()
     node = items(items(read)[0].children())[0]
-    found = {(gap.later, gap.earlier): gap.micros for gap in Gaps(spark, streams, dialect_of(spark)).of(node)}
+    found = {(gap.later, gap.earlier): gap.micros for gap in GapReader(spark, streams, dialect_of(spark)).read(node)}
     return found.get((0, 1)), found.get((1, 0))
 
 

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.measured_calls import KINDS, Scan
-from watersmeet.spark.sql.growing import KNOWN
-from watersmeet.spark.sql.growth import FREE
 from watersmeet.spark.sql.purity import why_not
+from watersmeet.spark.sql.value_bounds import FREE
+from watersmeet.spark.sql.value_limits import BOUNDED
 
 pytestmark = pytest.mark.spark
 
@@ -37,12 +37,12 @@ def registered(spark: SparkSession) -> Iterator[tuple[str, str, str]]:
 
 def test_every_function_of_the_registry_is_known(spark: SparkSession) -> None:
     """A function that a new version of Spark adds must be looked at: does it grow, or reach out of the query?"""
-    assert not KNOWN & FREE
+    assert not BOUNDED & FREE
     unknown = []
     for name, group, kind in registered(spark):
         outside = group in ("xml_funcs", "avro_funcs", "protobuf_funcs", "sketch_funcs") or name in OUT_OF_REACH
         refused = why_not(group, kind.removesuffix("ExpressionBuilder"))
-        if name not in KNOWN | FREE and not outside and not refused:
+        if name not in BOUNDED | FREE and not outside and not refused:
             unknown.append((name, group, kind))
     assert not unknown
     assert {name for name, _, _ in registered(spark)} >= {"concat", "upper"}
@@ -53,7 +53,7 @@ def scan(spark: SparkSession) -> Scan:
     return Scan(spark)
 
 
-EACH = sorted(KNOWN | FREE)
+EACH = sorted(BOUNDED | FREE)
 
 
 @pytest.mark.slow

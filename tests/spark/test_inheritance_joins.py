@@ -112,7 +112,7 @@ def test_spilling_comes_and_goes_between_two_starts(spark: SparkSession, tmp_pat
         else:
             writer = join.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.option("exchange", "driver").start(str(tmp_path / "out"))
-            query._lulls.end()  # type: ignore[union-attr]
+            query._rounds.end()  # type: ignore[union-attr]
             query.processAllAvailable()
             query.stop()
             owed = query.progress[-1]["spilling"]["owedProbes"]

@@ -17,8 +17,8 @@ import watersmeet as wm
 from watersmeet.observe.dashboard.build import build_view
 from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.spark.api.join_query import JoinQuery
-from watersmeet.spark.run import checks, observed
-from watersmeet.spark.run.naming import DESCRIPTION, named
+from watersmeet.spark.run import checks, monitoring
+from watersmeet.spark.run.monitoring import DESCRIPTION, job_description
 from watersmeet.state.store.places import store_of
 from watersmeet.testing import stream_batches, write_batches
 
@@ -57,13 +57,13 @@ def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["0", "1", "0.25", "1e-3"])
 def test_a_share(given: str) -> None:
-    assert checks.share("lateWarning", given) == float(given)
+    assert checks.parse_share("lateWarning", given) == float(given)
 
 
 @pytest.mark.parametrize("given", ["-0.01", "1.01", "many", "", "nan", "5 %"])
 def test_what_is_no_share(given: str) -> None:
     with pytest.raises(wm.DefinitionError) as caught:
-        checks.share("lateWarning", given)
+        checks.parse_share("lateWarning", given)
     assert str(caught.value) == f"option('lateWarning', '{given}') must be a share from 0 to 1, such as 0.05."
 
 
@@ -72,7 +72,7 @@ def test_names_of_jobs_are_given_back(spark: SparkSession) -> None:
     context = spark.sparkContext
     for before in ("the user's own", None):
         context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]
-        with pytest.raises(ZeroDivisionError), named(spark, "hop"):
+        with pytest.raises(ZeroDivisionError), job_description(spark, "hop"):
             assert context.getLocalProperty(DESCRIPTION) == (f"{before}<br/>hop" if before else "hop")
             _ = 1 / 0
         assert context.getLocalProperty(DESCRIPTION) == before
@@ -124,7 +124,7 @@ def test_a_listener_is_told_the_figures(spark: SparkSession, tmp_path: Path, exc
 
 @pytest.mark.spark
 def test_a_batch_does_not_fail_for_what_nobody_hears(spark: SparkSession) -> None:
-    observed.tell(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
+    monitoring.report_figures(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
 
 
 @wm.predicate(form="pair")

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, side_ids, write
-from watersmeet.spark.run.checks import apart
+from watersmeet.spark.run.checks import require_separate_folders
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
@@ -82,17 +82,19 @@ def test_files_of_any_name_lie_about(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_outputs_lie_apart() -> None:
-    apart("/c/watersmeet", ("/o", "path"), ("/oa", "latePath, stream 'a'"), ("/c", "x"), ("/d/watersmeet2", "y"))
+    require_separate_folders(
+        "/c/watersmeet", ("/o", "path"), ("/oa", "latePath, stream 'a'"), ("/c", "x"), ("/d/watersmeet2", "y")
+    )
     with pytest.raises(
         wm.DefinitionError, match="path and latePath, stream 'a': of /o and /o/a, one lies in the other"
     ):
-        apart("/c/watersmeet", ("/o", "path"), ("/o/a", "latePath, stream 'a'"))
+        require_separate_folders("/c/watersmeet", ("/o", "path"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="two streams of different columns are called that"):
-        apart("/c/watersmeet", ("/o/a", "latePath, stream 'a'"), ("/o/a", "latePath, stream 'a'"))
+        require_separate_folders("/c/watersmeet", ("/o/a", "latePath, stream 'a'"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="path and latePath, stream 'a' are the same folder, /o/a; give"):
-        apart("/c/watersmeet", ("/o/a", "path"), ("/o/a", "latePath, stream 'a'"))
+        require_separate_folders("/c/watersmeet", ("/o/a", "path"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="path: /c/watersmeet/chunks is where the join keeps its state"):
-        apart("/c/watersmeet", ("/c/watersmeet/chunks", "path"))
+        require_separate_folders("/c/watersmeet", ("/c/watersmeet/chunks", "path"))
 
 
 def test_late_and_rejected_rows_want_two_folders(spark: SparkSession, tmp_path: Path) -> None:

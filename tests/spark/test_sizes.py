@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.limits import limited
-from watersmeet.spark.sql.catalyst import Builder, parse
-from watersmeet.spark.sql.sizes import Sizes
+from watersmeet.spark.sql.catalyst import NodeBuilder, parse
+from watersmeet.spark.sql.value_limits import MakerLimits
 
 pytestmark = pytest.mark.spark
 
@@ -74,10 +74,10 @@ def guarded(spark: SparkSession, text: str) -> tuple[DataFrame, Column]:
     """Return pairs of rows, and an expression over them with its sizes tested."""
     frame = spark.range(3).selectExpr(*COLUMNS)
     pairs = frame.select(F.struct("*").alias("a")).crossJoin(frame.select(F.struct("*").alias("b"))).coalesce(1)
-    tree, builder = parse(spark, text), Builder(spark)
-    sizes = Sizes(spark, [tree], lambda problem, part: AssertionError(problem))
-    sizes.analysed(pairs.select(builder.column(tree.handle))._jdf.queryExecution().analyzed())
-    return pairs, builder.column(builder.rebuilt(tree, lambda part: None, sizes.guarded))
+    tree, builder = parse(spark, text), NodeBuilder(spark)
+    sizes = MakerLimits(spark, [tree], lambda problem, part: AssertionError(problem))
+    sizes.learn_types(pairs.select(builder.column(tree.handle))._jdf.queryExecution().analyzed())
+    return pairs, builder.column(builder.rebuild(tree, lambda part: None, sizes.guard))
 
 
 LARGE = [

@@ -114,8 +114,8 @@ def test_a_round_that_is_cut_is_finished_first(spark: SparkSession, tmp_path: Pa
     spill = wm.Spill(memory=1, partitions=3, policy="random", oldest="1 hour")
     writer = join_of(case, inputs, spill=spill).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start(str(tmp_path / "out"))
-    assert query._lulls is not None
-    query._lulls.end()
+    assert query._rounds is not None
+    query._rounds.end()
     query.processAllAvailable()
 
     def cut(at: str) -> None:
@@ -279,7 +279,7 @@ def test_what_is_owed_is_paid_without_new_rows_too(spark: SparkSession, tmp_path
     inputs = frames(spark, tmp_path / "in", case.names)
     writer = join_of(case, inputs, spill=TIGHT).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start(str(tmp_path / "out"))
-    query._lulls.end()  # type: ignore[union-attr]
+    query._rounds.end()  # type: ignore[union-attr]
     query.processAllAvailable()
     query.stop()
     assert results(tmp_path, case.names) != expected(case).results
@@ -304,7 +304,7 @@ def test_rounds_compute_as_batches_do_and_are_not_asked_for_within_one(spark: Sp
     join = join_of(case, inputs, select="current_timezone() AS zone", spill=TIGHT)
     before = spark.conf.get("spark.sql.session.timeZone")
     query = join.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(consume).start()
-    query._lulls.end()  # type: ignore[union-attr]
+    query._rounds.end()  # type: ignore[union-attr]
     query.processAllAvailable()
     try:
         spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")

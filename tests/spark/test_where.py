@@ -18,7 +18,7 @@ from tests.budget import one_in
 from tests.spark.harness import read, run, through
 from tests.versions import LATEST, there
 from watersmeet.spark.run.versions import SPARK
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark
@@ -494,4 +494,4 @@ def test_what_a_java_function_raises_is_told() -> None:
 \tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)
 Caused by: java.util.regex.PatternSyntaxException: Unclosed group near index 1
 ("""
-    assert said(Exception(raw)) == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"
+    assert error_sentence(Exception(raw)) == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import cuts, frames, join_of, run, write
 from tests.spark.test_bad_input import CASE
-from watersmeet.spark.run import tasks
+from watersmeet.spark.run import workers
 from watersmeet.spark.run.workers import FRUGAL, save_address_space
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ def test_tasks_know_how_many_run_beside_them(
     monkeypatch: pytest.MonkeyPatch, cores: str | None, processes: int | None
 ) -> None:
     context = SimpleNamespace(getLocalProperty=lambda name: cores)
-    monkeypatch.setattr(tasks, "TaskContext", SimpleNamespace(get=lambda: context))
-    assert tasks._processes() == processes
-    monkeypatch.setattr(tasks, "TaskContext", SimpleNamespace(get=lambda: None))
-    assert tasks._processes() is None
+    monkeypatch.setattr(workers, "TaskContext", SimpleNamespace(get=lambda: context))
+    assert workers._processes() == processes
+    monkeypatch.setattr(workers, "TaskContext", SimpleNamespace(get=lambda: None))
+    assert workers._processes() is None

@@ -137,7 +137,8 @@ def _warn_behind(
         f"behind {name}",
         f"Stream '{name}' holds back the watermark: it is {format_roughly(behind)} behind "
         f"'{query.streams[first].name}', more than windows and delays together ({format_duration(allowance)}). "
-        f"State is kept for it: {rows:,} rows, {size / 1e6:,.1f} MB{growth}. If it can fall silent, give it idle='...'.",
+        f"State is kept for it: {rows:,} rows, {size / 1e6:,.1f} MB{growth}. "
+        "If it can fall silent, give it idle='...'.",
     )
 
 

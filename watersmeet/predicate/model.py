@@ -52,7 +52,7 @@ class PythonPredicate:
     def __call__(self, *args: Any) -> Any:
         """Call the function itself, as users' tests do; with columns of PySpark's, return a column that calls it."""
         if any(type(arg).__module__.startswith("pyspark.sql") for arg in args):
-            return import_module("watersmeet.spark.sql.written").called(self.name, args)
+            return import_module("watersmeet.spark.sql.column_writer").call_column(self.name, args)
         return self.function(*args)
 
 

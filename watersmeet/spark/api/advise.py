@@ -33,7 +33,7 @@ from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.samples import MOST_ROWS, SampleRows, SampleSource, sample_frame, sample_rows
 from watersmeet.spark.run import driver
-from watersmeet.spark.run.frames import quoted
+from watersmeet.spark.run.frames import quote_name
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 
@@ -126,7 +126,9 @@ def _definition_findings(join: JoinDefinition) -> Iterator[Finding]:
 def _sample_findings(join: JoinDefinition, samples: Mapping[str, DataFrame]) -> Iterator[Finding]:
     for at, stream in enumerate(join.query.streams):
         if stream.name in samples and stream.nested is None and not stream.table:
-            column = sample_frame(join, at, samples[stream.name]).select(quoted(stream.schema.field(stream.time).name))
+            column = sample_frame(join, at, samples[stream.name]).select(
+                quote_name(stream.schema.field(stream.time).name)
+            )
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from check_delay(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
     needed = {stream.name for stream in join.query.streams if not stream.table}

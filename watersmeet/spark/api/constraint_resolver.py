@@ -22,7 +22,7 @@ from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.api.user_frames import NamedColumns, check_upstream, compared_as
-from watersmeet.spark.run.frames import Told, check_frame, column_name, is_odd
+from watersmeet.spark.run.frames import PunctuationFrame, check_frame, column_name, is_odd
 
 Declaration = TypeVar("Declaration", bound=Constraint | Punctuations)
 
@@ -45,7 +45,7 @@ class ResolvedConstraints(NamedTuple):
 
     constraints: tuple[Promise, ...] = ()
     hidden: tuple[HiddenColumn, ...] = ()
-    punctuations: tuple[Told, ...] = ()
+    punctuations: tuple[PunctuationFrame, ...] = ()
 
 
 def check_declarations(stream: str, constraints: object, punctuations: object) -> Declarations:
@@ -96,7 +96,7 @@ class ConstraintResolver:
         """
         constraints = [self._constraint(stream, constraint) for constraint in declarations.constraints]
         self._refuse_twice(stream, declarations.constraints, constraints)
-        hidden, frames, in_rows = list[HiddenColumn](), list[Told](), list[tuple[Promise, ...]]()
+        hidden, frames, in_rows = list[HiddenColumn](), list[PunctuationFrame](), list[tuple[Promise, ...]]()
         first = len(self._streams[stream].schema) + len(self._streams[stream].hidden)
         for own in declarations.punctuations:
             if own.frame is None:
@@ -223,7 +223,7 @@ class ConstraintResolver:
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}
         frame = punctuations.frame.toDF(*(column_name(at) for at in range(len(theirs.kind))))
         constraints = (Punctuated(first, tuple(patterns), punctuations.effect),)
-        return ResolvedConstraints(constraints, tuple(hidden), (Told(stream, frame, values),))
+        return ResolvedConstraints(constraints, tuple(hidden), (PunctuationFrame(stream, frame, values),))
 
     def _frame_columns(self, stream: int, punctuations: Punctuations) -> NamedColumns:
         """Check a frame of punctuations against its stream, and return its columns."""

@@ -36,7 +36,7 @@ from watersmeet.spark.api.why_running import merge_values
 from watersmeet.spark.api.why_static import why_static
 from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run import checks
-from watersmeet.spark.run.frames import Told, host, is_local
+from watersmeet.spark.run.frames import PunctuationFrame, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select_columns import check_select
 from watersmeet.spark.sql.where import Criteria, Where, read_where
@@ -195,8 +195,11 @@ def define(
     _check_conditions(conditions)
     columns, predicates = check_select(select), check_predicates(options.predicates)
     _check_strategy(options.strategy)
-    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
-    remember, spill = checks.remember(options.remember), options.spill
+    purge_every, untrusted = (
+        checks.parse_purge_every(options.purge_every),
+        checks.parse_bool("untrusted", options.untrusted),
+    )
+    remember, spill = checks.parse_remember(options.remember), options.spill
     parts = tuple(add_table_times([stream._ws_part for stream in streams]))
     draft = _draft(parts, conditions.how, conditions.filter or "")
     query, dialect = draft.query, dialect_of(draft.spark)
@@ -207,7 +210,7 @@ def define(
     _check_on(where, criteria, query)
     selected = select if columns is None else columns
     outputs, selection, text = output_columns(selected, draft, untrusted, options.identity)
-    identity = checks.identity(options.identity, select, selection is not None and selection.identity)
+    identity = checks.parse_identity(options.identity, select, selection is not None and selection.identity)
     specs, punctuations = _with_constraints(_with_hidden(query.streams, where), parts, draft.kinds)
     complete = Query(
         specs,
@@ -300,7 +303,7 @@ def _with_hidden(specs: Sequence[StreamSpec], where: Where) -> tuple[StreamSpec,
 
 def _with_constraints(
     specs: Sequence[StreamSpec], parts: Sequence[StreamPart], kinds: Sequence[T.StructType]
-) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
+) -> tuple[tuple[StreamSpec, ...], tuple[PunctuationFrame, ...]]:
     """Return the streams with their constraints, and the frames that hold punctuations."""
     resolver = ConstraintResolver(specs, kinds, [part.streaming for part in parts])
     resolved = [resolver.resolve(at, part.declarations) for at, part in enumerate(parts)]

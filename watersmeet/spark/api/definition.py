@@ -28,25 +28,25 @@ from watersmeet.query.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.query.windows import Window
 from watersmeet.spark.output.identity import ID, add_identity
 from watersmeet.spark.output.lost_columns import FileColumns
-from watersmeet.spark.run import checks, tasks
-from watersmeet.spark.run.cases import case_columns, results
-from watersmeet.spark.run.content import parts
+from watersmeet.spark.run import checks
+from watersmeet.spark.run.content import hash_input
 from watersmeet.spark.run.exchange import SparkStage
+from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import (
-    Computing,
-    Told,
+    HiddenValues,
+    PunctuationFrame,
     arrow_schema,
+    attempt_name,
+    from_stored,
     hidden_name,
     host,
     is_odd,
-    quoted,
-    restored,
+    quote_name,
     spark_schema,
-    tried_name,
     union,
 )
-from watersmeet.spark.run.tree import FrameTree
-from watersmeet.spark.run.workers import save_address_space
+from watersmeet.spark.run.jobs import case_columns, decide_cases
+from watersmeet.spark.run.workers import error_column, save_address_space, spark_task, static_task
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select import Selection
 from watersmeet.spark.sql.where import Where
@@ -83,7 +83,7 @@ class JoinDefinition:
     select: Selection | None = None
     inner: Mapping[int, "JoinDefinition"] = field(default_factory=dict)
     where: Where = field(default_factory=Where)
-    punctuations: tuple[Told, ...] = ()
+    punctuations: tuple[PunctuationFrame, ...] = ()
     purge_every: int = 1
     remember: int | None = None
     spill: Spill | None = None
@@ -235,11 +235,11 @@ class JoinDefinition:
         """The columns that the files of refreshed tables had, remembered from one start to the next."""
         return {at: FileColumns(stream.name) for at, stream in enumerate(self.query.streams) if stream.refreshed}
 
-    def hidden_columns(self) -> list[Computing]:
+    def hidden_columns(self) -> list[HiddenValues]:
         """Return, for each stream, what computes its hidden columns."""
         return [
-            Computing(
-                {tried_name(hidden.column.field): hidden.tried for hidden in stream if hidden.tried is not None},
+            HiddenValues(
+                {attempt_name(hidden.column.field): hidden.attempt for hidden in stream if hidden.attempt is not None},
                 [hidden.value for hidden in stream],
             )
             for stream in self.where.computed or [()] * len(self.query.streams)
@@ -282,7 +282,7 @@ class JoinDefinition:
     @cached_property
     def _content(self) -> list[SparkColumn]:
         """The parts of results to hash, as files hold them; cached, since building them takes many calls to the JVM."""
-        return parts([(F.col(quoted(f.name)), f.dataType) for f in spark_schema(self.query.output_schema)])
+        return hash_input([(F.col(quote_name(f.name)), f.dataType) for f in spark_schema(self.query.output_schema)])
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return the combinations in files that are results, as Spark decides."""
@@ -294,7 +294,7 @@ class JoinDefinition:
         shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*shown).alias(hidden_name("shown")), *self._inputs_of(query.deferred_conjuncts)]
         if query.optional:
-            matches = results(self.where, query, frame.select(*parts, *case_columns(query)))
+            matches = decide_cases(self.where, query, frame.select(*parts, *case_columns(query)))
         else:
             matches = self.where.decide(
                 frame.select(*parts), [conjunct.clause for conjunct in query.deferred_conjuncts]
@@ -308,7 +308,7 @@ class JoinDefinition:
         calls = {call.name for conjunct in conjuncts for call in conjunct.calls}
         parts = [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
         for position, stream in enumerate(self.query.streams):
-            values = {c: restored(F.col(c.name), self._kind_of(c)) for c in columns if c.stream == position}
+            values = {c: from_stored(F.col(c.name), self._kind_of(c)) for c in columns if c.stream == position}
             own = {c: value for c, value in values.items() if c.field < len(stream.schema)}
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
@@ -358,7 +358,7 @@ class JoinDefinition:
             return frame
         own = [ID] if self.identity else []
         if self.query.outputs:
-            flat = [self._column(F.col(quoted(o.name)), o.column, o.name) for o in self.query.outputs]
+            flat = [self._column(F.col(quote_name(o.name)), o.column, o.name) for o in self.query.outputs]
             return frame.select(*beside, *flat, *own)
         shown = [at for at in range(len(self.query.streams)) if at not in self.query.hidden_streams]
         structs = [self._struct(position) for position in shown]
@@ -366,7 +366,7 @@ class JoinDefinition:
 
     def _struct(self, position: int) -> SparkColumn:
         stream = self.query.streams[position]
-        whole = F.col(quoted(stream.name))
+        whole = F.col(quote_name(stream.name))
         columns = enumerate(stream.schema.names)
         fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
         struct = F.struct(*fields)
@@ -375,7 +375,7 @@ class JoinDefinition:
         return struct.alias(stream.name)
 
     def _column(self, value: SparkColumn, column: Column, name: str) -> SparkColumn:
-        return restored(value, self._kind_of(column)).alias(name)
+        return from_stored(value, self._kind_of(column)).alias(name)
 
     def nest(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Return flat results as the SELECT list reads them: a struct per stream, `_time` and `_id`, where used."""
@@ -405,7 +405,7 @@ class JoinDefinition:
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
         save_address_space(self.spark)
-        checks.workers(self.spark, store)
+        checks.prepare_workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]
         operator = Operator(self.query, self.strategy, store, run, self.ordering, where)
@@ -414,9 +414,9 @@ class JoinDefinition:
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         rows = SparkStage(union(self.query, self.frames, False, self.hidden_columns(), self.punctuations))
         schema = self.query.pending_schema if self.query.deferred_conjuncts else self.query.output_schema
-        error = tasks.error_column(schema.names)
+        error = error_column(schema.names)
         columns = T.StructType([*spark_schema(schema), T.StructField(error, T.StringType())])
-        frame = told(rows, batch, shares).frame.mapInArrow(tasks.on_spark(tasks.show(batch, shares)), columns)
+        frame = told(rows, batch, shares).frame.mapInArrow(spark_task(static_task(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
         matches = self._decide(frame) if self.query.deferred_conjuncts else frame

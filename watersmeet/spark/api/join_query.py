@@ -20,10 +20,10 @@ from watersmeet.observe.why.question import Values
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.why_running import merge_values, why_running
 from watersmeet.spark.checkpoint.lease import QueryStopped
-from watersmeet.spark.run.batch import WAITED, BatchRunner, description, is_data_error
-from watersmeet.spark.run.failures import failure
-from watersmeet.spark.run.lulls import Lulls
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.run.batch import POLL_SECONDS, BatchRunner, description
+from watersmeet.spark.run.failures import failure, is_data_error
+from watersmeet.spark.run.round_scheduler import RoundScheduler
+from watersmeet.spark.sql.catalyst import error_sentence
 
 GONE = (Py4JNetworkError, ConnectionError)
 """The errors that calls of Spark raise once its JVM has ended."""
@@ -43,13 +43,13 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, join: JoinDefinition, runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._join, self._runner = query, join, runner
-        self._lulls = Lulls(query, runner, ends) if runner.has_rounds else None
+        self._rounds = RoundScheduler(query, runner, ends) if runner.has_rounds else None
         self._settling = False
         self._failure: WatersmeetError | None = None
         runner.checkpoint.lease.is_needed = lambda: self.isActive
         runner.active = lambda: query.isActive
-        if self._lulls is not None:
-            self._lulls.start()
+        if self._rounds is not None:
+            self._rounds.start()
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -60,7 +60,7 @@ class JoinQuery:
     @property
     def isActive(self) -> bool:
         """Whether the query goes on, even if only to pay what is owed or to close everything for good."""
-        return self._is_spark_active() or self._settling or (self._lulls is not None and self._lulls.is_alive())
+        return self._is_spark_active() or self._settling or (self._rounds is not None and self._rounds.is_alive())
 
     def _is_spark_active(self) -> bool:
         try:
@@ -128,7 +128,7 @@ class JoinQuery:
         Args:
             extended: Whether to print Spark's own plan of the last batch as well.
         """
-        print(self._runner.explained())
+        print(self._runner.explain())
         if extended:
             self._query.explain(extended)
 
@@ -141,16 +141,16 @@ class JoinQuery:
         with self._translate_errors():
             deadline = None if timeout is None else time.monotonic() + timeout
             ended = self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
-            if self._lulls is not None and not self._query.isActive:
-                self._lulls.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                if self._lulls.is_alive():
+            if self._rounds is not None and not self._query.isActive:
+                self._rounds.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                if self._rounds.is_alive():
                     return False
-                if self._lulls.error is not None and self._lulls.ends:
-                    raise self._lulls.error
+                if self._rounds.error is not None and self._rounds.ends:
+                    raise self._rounds.error
             while self._settling:  # another thread stops it, and pays first
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-                time.sleep(WAITED)
+                time.sleep(POLL_SECONDS)
             return ended
 
     def processAllAvailable(self) -> None:
@@ -171,8 +171,8 @@ class JoinQuery:
         self._settling = settle
         with self._translate_errors():
             try:
-                if self._lulls is not None:
-                    self._lulls.end()
+                if self._rounds is not None:
+                    self._rounds.end()
                 if settle:
                     self._runner.close()
                 self._query.stop()
@@ -191,8 +191,8 @@ class JoinQuery:
         try:
             yield
         except StreamingQueryException as error:
-            if self._lulls is not None:
-                self._lulls.end()  # [!] otherwise the checkpoint stays taken until the thread notices
+            if self._rounds is not None:
+                self._rounds.end()  # [!] otherwise the checkpoint stays taken until the thread notices
             if not isinstance(self._runner.error, QueryStopped):
                 translated = self._translate(error)
                 raise translated from translated.__cause__
@@ -208,8 +208,8 @@ class JoinQuery:
             error = self._query.exception()
         except GONE:
             return StateError(NO_SPARK)
-        if error is None and self._lulls is not None and self._lulls.ends and not self.isActive:
-            return self._lulls.error
+        if error is None and self._rounds is not None and self._rounds.ends and not self.isActive:
+            return self._rounds.error
         if error is None or isinstance(self._runner.error, QueryStopped):
             return None
         return self._translate(error)
@@ -219,7 +219,7 @@ class JoinQuery:
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
         if self._runner.error is None and isinstance(error, PySparkException) and is_data_error(str(error)):
-            return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
+            return PredicateError(f"Spark raised an error while reading new tuples: {error_sentence(error)}.")
         if self._failure is None:
             checkpoint = self._runner.checkpoint
             self._failure = failure(error, checkpoint.offsets.checkpoint, checkpoint.lease)

@@ -13,8 +13,8 @@ from watersmeet.query.query import RESULT_TIME, Output, Query
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.run import checks
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.sql.select import KEPT, Selected, Selection, check, check_untrusted, parse_select
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.sql.select import KEPT, Selection, SelectList, check, check_untrusted, parse_select
 from watersmeet.spark.sql.select_columns import read_columns
 
 
@@ -36,7 +36,9 @@ def output_columns(
     if is_default:
         shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hidden_streams]
         columns = [(stream.name, stream.schema.names) for stream in shown]
-        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
+        checks.require_distinct_columns(
+            columns, "results show every column: rename one, or say what to show with select='...'"
+        )
         if not any(stream.table for stream in shown) and not join.query.filter:
             return (), None, ""
         select = _default_columns(join.query, identity)
@@ -54,7 +56,7 @@ def output_columns(
     return outputs, parsed.computed, text
 
 
-def _parse(select: Any, join: JoinDefinition, untrusted: bool, is_default: bool) -> Selected:
+def _parse(select: Any, join: JoinDefinition, untrusted: bool, is_default: bool) -> SelectList:
     """Parse a SELECT list; the filter on results, if any, becomes one more item of it."""
     condition = join.query.filter
     if isinstance(select, str):
@@ -86,6 +88,6 @@ def struct_of(stream: str, names: Sequence[str], lacking: bool, time: str) -> Co
         lacking: Whether results may lack the stream; its time is then NULL.
         time: Its time column.
     """
-    columns = {name: F.col(f"{quoted(stream)}.{quoted(name)}") for name in names}
+    columns = {name: F.col(f"{quote_name(stream)}.{quote_name(name)}") for name in names}
     struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
     return (F.when(columns[time].isNotNull(), struct) if lacking else struct).alias(stream)

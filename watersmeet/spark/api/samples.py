@@ -17,7 +17,7 @@ from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.query.query import Query
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.stream import table_time
-from watersmeet.spark.run.frames import Computing, check_frame, quoted, tagged, union
+from watersmeet.spark.run.frames import HiddenValues, check_frame, quote_name, tag_rows, union
 
 MOST_ROWS, MOST_BYTES = 50_000, 256 << 20
 """The most that is read of a sample."""
@@ -92,16 +92,16 @@ def _nullable(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
 
 
-def _table_rows(query: Query, at: int, frame: DataFrame, computed: Computing, width: float) -> TableRows:
+def _table_rows(query: Query, at: int, frame: DataFrame, computed: HiddenValues, width: float) -> TableRows:
     """Return the rows of a table; if there are too many, a random sample of them."""
     size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
-    rows = tagged(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
+    rows = tag_rows(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
     return TableRows(_nullable(rows.toArrow()), size)
 
 
-def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> float:
+def _width(query: Query, at: int, frame: DataFrame, computed: HiddenValues) -> float:
     """Return the mean bytes of a stream's row."""
-    rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
+    rows = tag_rows(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
         stream = query.streams[at]
         raise DefinitionError(f"The sample of {stream.noun} '{stream.name}' has no rows.")
@@ -138,7 +138,7 @@ def sample_frame(join: JoinDefinition, at: int, source: SampleSource | None) -> 
         raise DefinitionError(f"{what} has no column '{missing[0]}', which the {stream.noun} has.")
     if stream.table and TABLE_TIME not in frame.columns:
         frame = frame.withColumn(TABLE_TIME, table_time(join.kinds[at][TABLE_TIME].dataType))
-    return frame.select(*(frame[quoted(column)] for column in stream.schema.names))
+    return frame.select(*(frame[quote_name(column)] for column in stream.schema.names))
 
 
 # -- files
@@ -182,7 +182,7 @@ def _csv(spark: SparkSession, path: str, kind: T.StructType) -> DataFrame:
     if first is None or not set(kind.names) <= set(first):
         return spark.read.schema(kind).csv(path)
     rows = spark.read.option("header", True).csv(path)
-    return rows.select(*(rows[quoted(field.name)].try_cast(field.dataType).alias(field.name) for field in kind))
+    return rows.select(*(rows[quote_name(field.name)].try_cast(field.dataType).alias(field.name) for field in kind))
 
 
 # -- a source
@@ -201,7 +201,7 @@ def read_source(name: str, frame: DataFrame, time: str) -> DataFrame:
             first = batch.limit(PEEK).toArrow()
             if first.num_rows:
                 fits = _room(tables, first.nbytes / first.num_rows)
-                tables.append(batch.orderBy(quoted(time)).limit(fits).toArrow())
+                tables.append(batch.orderBy(quote_name(time)).limit(fits).toArrow())
 
     query = frame.writeStream.foreachBatch(keep).trigger(availableNow=True).start()
     try:

@@ -20,7 +20,7 @@ from watersmeet.spark.api.constraint_resolver import Declarations, check_declara
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.user_frames import check_upstream
 from watersmeet.spark.output.identity import ID
-from watersmeet.spark.run.frames import arrow_schema, check_frame, quoted
+from watersmeet.spark.run.frames import arrow_schema, check_frame, quote_name
 
 WATERMARK = "spark.watermarkDelayMs"
 """The key under which Spark notes the delay of `withWatermark` in the metadata of a column."""
@@ -78,7 +78,7 @@ class Stream:
         is_whole = any(same_name(name, column) for column in part.schema.names)
         if not is_whole and not any(same_name(name.partition(".")[0], column) for column in part.schema.names):
             raise DefinitionError(f"{what} has no column '{name}'; it has {list_names(name, part.schema.names)}.")
-        return F.col(f"{quoted(part.name)}.{quoted(name) if is_whole else name}")
+        return F.col(f"{quote_name(part.name)}.{quote_name(name) if is_whole else name}")
 
     def __getattr__(self, name: str) -> Column:
         """Return a column by its name."""

@@ -16,7 +16,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.metadata.spans import exact_type
 from watersmeet.predicate.scope import same_name
 from watersmeet.spark.run.frames import arrow_type, is_odd
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.spark.sql.hoist import collation
 
 CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
@@ -52,7 +52,7 @@ def check_upstream(what: str, frame: DataFrame) -> None:
     try:
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), append)
     except AnalysisException as error:
-        refusal = said(error)
+        refusal = error_sentence(error)
         reason = next((reason for words, reason in REASONS.items() if words in refusal), refusal)
         raise DefinitionError(f"{what} can't be run as a stream: {reason}.") from None
 

@@ -19,8 +19,8 @@ from watersmeet.predicate.model import Column
 from watersmeet.query.query import How
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.run.content import content_hash
-from watersmeet.spark.run.frames import column_name, quoted, stored
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.run.frames import column_name, quote_name, to_stored
+from watersmeet.spark.sql.catalyst import error_sentence
 
 Value = TypeVar("Value")
 FINGERPRINT = "print"
@@ -44,9 +44,9 @@ class StaticOptionalStreams(OptionalStreams):
     def find_partners(self, seen: Sequence[StoredTuple], optional: int) -> Partners:
         """See OptionalStreams; finds them by a left or as-of join with this stream alone."""
         query, spec = self.join.query, self.join.query.streams[optional]
-        whole, fields = F.col(quoted(spec.name)), self.join.kinds[optional].fields
+        whole, fields = F.col(quote_name(spec.name)), self.join.kinds[optional].fields
         columns = [c.field for c in query.stored_columns[optional] if c.field < len(fields)][:MOST_COLUMNS]
-        described = [stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in columns]
+        described = [to_stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in columns]
         time = whole.getField(fields[spec.time].name)
         hows: dict[int, How] = {at: "asof left" if at in query.as_of_streams else "left" for at in query.optional}
         partners = self._join(seen, hows, [optional]).where(whole.isNotNull())
@@ -73,9 +73,9 @@ class StaticOptionalStreams(OptionalStreams):
 
     def _is(self, seen: StoredTuple) -> SparkColumn:
         """Return the condition that a result contains a tuple, or one equal to it."""
-        whole = F.col(quoted(self.join.query.streams[seen.stream].name))
+        whole = F.col(quote_name(self.join.query.streams[seen.stream].name))
         fields = self.join.kinds[seen.stream].fields
-        own = [stored(whole.getField(field.name), field.dataType) for field in fields]
+        own = [to_stored(whole.getField(field.name), field.dataType) for field in fields]
         return fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]
 
     def closing(self, seen: Sequence[StoredTuple]) -> CombinationClosing:
@@ -92,7 +92,9 @@ class StaticOptionalStreams(OptionalStreams):
         combinations = _compute(_where(self._join(seen, hows, members), newest).count)
         if not combinations or any(query.optional[at] == "anti" for at in members):
             return Survey(combinations)
-        shown = [F.col(quoted(query.streams[at].name)).isNotNull() for at in members if at not in query.hidden_streams]
+        shown = [
+            F.col(quote_name(query.streams[at].name)).isNotNull() for at in members if at not in query.hidden_streams
+        ]
         results = _where(self._join(seen, query.optional, [*query.optional]), [*newest, *shown])
         return Survey(combinations, _compute(results.count))
 
@@ -119,7 +121,7 @@ class StaticOptionalStreams(OptionalStreams):
     def _only(self, frame: DataFrame, seen: StoredTuple) -> DataFrame:
         """Restrict a frame to the row that is a tuple."""
         names = [column_name(at) for at in range(len(frame.columns))]
-        own = [stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]
+        own = [to_stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]
         numbered = frame.toDF(*names)
         row = numbered.where(fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]).limit(1)
         return row.toDF(*frame.columns)
@@ -146,4 +148,4 @@ def _compute(compute: Callable[[], Value]) -> Value:
     try:
         return compute()
     except Exception as error:
-        raise PredicateError(f"The join could not be computed: {said(error)}.") from None
+        raise PredicateError(f"The join could not be computed: {error_sentence(error)}.") from None

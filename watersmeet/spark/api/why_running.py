@@ -22,7 +22,7 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.output.sinks import FileSink
 from watersmeet.spark.run.batch import BatchRunner
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.state.manifest.manifest import Manifest
 
 
@@ -106,7 +106,7 @@ def decider(join: JoinDefinition) -> Decide:
         try:
             return join.answer(conjunct, pa.table(dict(columns)))
         except PySparkException as error:
-            raise PredicateError(f"`{conjunct.text}` raised {said(error)}.") from None
+            raise PredicateError(f"`{conjunct.text}` raised {error_sentence(error)}.") from None
 
     return decide
 

@@ -41,8 +41,8 @@ from watersmeet.probe.partials import references
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.why_optional import FINGERPRINT, StaticOptionalStreams, fingerprint
 from watersmeet.spark.api.why_running import computer, decider
-from watersmeet.spark.run.frames import quoted, tagged
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.run.frames import quote_name, tag_rows
+from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
 
@@ -201,7 +201,7 @@ class StaticFrames(Evidence):
         try:
             return Completions(results.count(), True)
         except Exception as error:
-            raise PredicateError(f"The join could not be computed: {said(error)}.") from None
+            raise PredicateError(f"The join could not be computed: {error_sentence(error)}.") from None
 
 
 # -- what Spark counts
@@ -211,7 +211,7 @@ def _tagged(join: JoinDefinition, stream: int) -> DataFrame:
     """Return the rows of a stream in the form that batches have, with all columns."""
     frame = join.frames[stream]
     assert frame is not None  # joins of static inputs are frames
-    return tagged(join.query, stream, frame, True, join.hidden_columns()[stream])
+    return tag_rows(join.query, stream, frame, True, join.hidden_columns()[stream])
 
 
 def _rows_and_times(join: JoinDefinition, stream: int, ts: int) -> tuple[DataFrame, SparkColumn, SparkColumn]:
@@ -248,12 +248,12 @@ def _only(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame |
 def _equal(join: JoinDefinition, selector: TupleSelector) -> SparkColumn:
     """Return the condition that a result has the values in question."""
     stream = join.query.streams[selector.stream]
-    whole, names = F.col(quoted(stream.name)), stream.schema.names
+    whole, names = F.col(quote_name(stream.name)), stream.schema.names
     return _all(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in selector.values.items())
 
 
 def _has(selector: TupleSelector) -> SparkColumn:
-    """Return the condition that a tagged row has the values in question."""
+    """Return the condition that a tag_rows row has the values in question."""
     columns = [(F.col(Column(selector.stream, f).name), value) for f, value in selector.values.items()]
     return _all(column.eqNullSafe(_literal(value)) for column, value in columns)
 

@@ -32,12 +32,12 @@ from watersmeet.spark.output.files import Folder
 from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.output.tables import TableSink
-from watersmeet.spark.run import checks, observed
-from watersmeet.spark.run.batch import BatchRunner, Checkpoint, description, what
+from watersmeet.spark.run import checks, monitoring
+from watersmeet.spark.run.batch import BatchRunner, Checkpoint, description
 from watersmeet.spark.run.exchange import warm_up
-from watersmeet.spark.run.failures import failure
+from watersmeet.spark.run.failures import describe_error, failure
+from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import host, is_local
-from watersmeet.spark.run.tree import FrameTree
 from watersmeet.spark.run.workers import save_address_space
 from watersmeet.spilling.controller import Controller
 from watersmeet.state.manifest import manifest as manifests
@@ -88,19 +88,19 @@ class JoinWriter:
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
-        checks.text("format", source, "parquet")
+        checks.require_text("format", source, "parquet")
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
         """Set an option: one of the writer's own, which docs/reference.md lists, or one of the format's."""
-        checks.text("option", key, "checkpointLocation")
+        checks.require_text("option", key, "checkpointLocation")
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> "JoinWriter":
         """Set several options."""
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark ignores the case of an option's name
         for key, value in options.items():
-            checks.option(key, value, own)
+            checks.check_option(key, value, own)
         plain = {
             own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else text_of(value, key)
             for key, value in options.items()
@@ -119,17 +119,17 @@ class JoinWriter:
         lists = [column if isinstance(column, list | tuple) else [column] for column in columns]
         names: list[Any] = [name for names in lists for name in names]
         for name in names:
-            checks.text("partitionBy", name, "zone")
+            checks.require_text("partitionBy", name, "zone")
         return replace(self, _partitions=tuple(names))
 
     def trigger(self, **trigger: Any) -> "JoinWriter":
         """Set the trigger, as Spark's writer does: `processingTime`, `once` or `availableNow`."""
-        checks.trigger(trigger)
+        checks.require_one_trigger(trigger)
         return replace(self, _trigger=trigger)
 
     def queryName(self, queryName: str) -> "JoinWriter":
         """Name the query."""
-        checks.text("queryName", queryName, "matches")
+        checks.require_text("queryName", queryName, "matches")
         return replace(self, _name=queryName)
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "JoinWriter":
@@ -159,7 +159,7 @@ class JoinWriter:
             queryName: See `queryName`.
             options: See `options`.
         """
-        checks.text("toTable", tableName, "matches")
+        checks.require_text("toTable", tableName, "matches")
         writer = self.options(**options)
         writer = writer if format is None else writer.format(format)
         writer = writer if outputMode is None else writer.outputMode(outputMode)
@@ -174,7 +174,7 @@ class JoinWriter:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
         """
         if path is not None:
-            checks.text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
+            checks.require_text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
         writer = self if path is None else self.option("path", path)
         first = self._options.get("path", writer._options.get("path"))
         if first != writer._options.get("path"):
@@ -182,13 +182,15 @@ class JoinWriter:
         try:
             return writer._start()
         except OSError as error:
-            raise StateError(f"The query was not started: {what(error)}; start it again once that is fixed.") from None
+            raise StateError(
+                f"The query was not started: {describe_error(error)}; start it again once that is fixed."
+            ) from None
 
     def _start(self) -> JoinQuery:
         self._check()
         spark = self.join.spark
         location = self._locate(
-            checks.location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
+            checks.checkpoint_location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
         )
         settings = self._read_settings()
         sink, sides = self._sink(), self._sides()
@@ -213,12 +215,12 @@ class JoinWriter:
     def _read_settings(self) -> WriterSettings:
         """Check the options of the writer's own, and return them."""
         return WriterSettings(
-            checks.exchange(self._options.get("exchange"), is_local(self.join.spark)),
-            checks.samples(self._options.get("samples"), self.join.stream_columns),
-            checks.whole("nearMisses", self._options.get("nearMisses", "0")),
-            checks.switch("durable", self._options.get("durable", "true")),
-            checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE))),
-            checks.final(self._options.get("final", "false"), self._trigger),
+            checks.choose_exchange(self._options.get("exchange"), is_local(self.join.spark)),
+            checks.parse_samples(self._options.get("samples"), self.join.stream_columns),
+            checks.parse_whole("nearMisses", self._options.get("nearMisses", "0")),
+            checks.parse_switch("durable", self._options.get("durable", "true")),
+            checks.parse_share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE))),
+            checks.parse_final(self._options.get("final", "false"), self._trigger),
             bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0,
         )
 
@@ -232,7 +234,7 @@ class JoinWriter:
             StateError: If its parts don't belong together, or the query was closed for good.
         """
         root = location.inside("watersmeet").arrow
-        checks.apart(root, *folders)
+        checks.require_separate_folders(root, *folders)
         store, offsets = Store(root, settings.durable, settings.open_bytes), Offsets(Store(location.arrow))
         newest = manifests.last(store)
         offsets.check_commits(None if newest is None else newest.offered)
@@ -242,10 +244,10 @@ class JoinWriter:
 
     def _take_lease(self, location: Location, store: Store) -> Lease:
         """Check that everybody can use the store, and take its lease."""
-        with checks.writable(location.spark):
+        with checks.explain_write_errors(location.spark):
             store.check()
             save_address_space(self.join.spark)
-            checks.workers(self.join.spark, store)
+            checks.prepare_workers(self.join.spark, store)
             return take(store)
 
     def _open_runner(
@@ -288,9 +290,9 @@ class JoinWriter:
         Raises:
             StateError: If Spark can't read or write its part of the checkpoint.
         """
-        runner.observed = observed.is_listened(join.spark)
+        runner.observed = monitoring.has_listeners(join.spark)
         rows = tree.input(bool(runner.outputs.sides))
-        rows = observed.observing(rows) if runner.observed else rows
+        rows = monitoring.observe_figures(rows) if runner.observed else rows
         stream = rows.writeStream.option("checkpointLocation", location.spark)
         stream = stream.queryName(self._name) if self._name else stream
         stream = stream.trigger(**self._trigger) if self._trigger else stream
@@ -317,14 +319,14 @@ class JoinWriter:
         """Check what can be checked before anything is read or written."""
         join = self.join
         join.check_settings()
-        checks.streaming(join.sources)
-        checks.output(self._format if self._consume is None else None, join.query, join.select)
+        checks.require_streaming(join.sources)
+        checks.require_flat_columns(self._format if self._consume is None else None, join.query, join.select)
         if join.spill is not None and "punctuationPath" in self._options:
             raise DefinitionError(
                 "punctuationPath does not go with spill=: what is owed may still match a punctuation; leave one out."
             )
         if self._partitions:
-            checks.partitions(self._partitions, join.schema.names)
+            checks.require_partition_columns(self._partitions, join.schema.names)
 
     def _locate(self, path: str, what: str) -> Location:
         return check_reachable(locate(self.join.spark, path, what), what)
@@ -334,7 +336,9 @@ class JoinWriter:
         options = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
         if options:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
-            checks.alike(columns, "rows that are not taken are written with every column: rename one")
+            checks.require_distinct_columns(
+                columns, "rows that are not taken are written with every column: rename one"
+            )
         return {kind: Folder(self._locate(self._options[option], option), option) for kind, option in options.items()}
 
     def _interval(self) -> float | None:
@@ -352,14 +356,14 @@ class JoinWriter:
             return self._table_sink(self._table)
         if self._format in FILE_FORMATS:
             folder = Folder(self._locate(self._path(), "path"), "path")
-            checks.folder(folder)
+            checks.refuse_file_sink(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         if self._format == "delta":
             check_jars(self.join.spark)
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
         if self._format not in _CONSUMERS:
-            checks.known_format(self.join.spark, self._format)
+            checks.require_format(self.join.spark, self._format)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._saver)(self))
 
     def _table_sink(self, name: str) -> Sink:
@@ -373,7 +377,7 @@ class JoinWriter:
             return FrameSink(tables.appender(spark, name))
         table.check(empty.schema)
         folder = Folder(self._locate(table.location, "path"), "path")
-        checks.folder(folder)
+        checks.refuse_file_sink(folder)
         own = (table.format, folder, {**table.options, **options}, table.partition_by)
         return TableSink(*own, table=table, spark=spark)
 
@@ -393,7 +397,7 @@ class JoinWriter:
         return consume
 
     def _console_printer(self) -> Consume:
-        rows = checks.whole("numRows", self._options.get("numRows", "20"))
+        rows = checks.parse_whole("numRows", self._options.get("numRows", "20"))
         truncate = self._options.get("truncate", "true").lower() == "true"
 
         def consume(frame: DataFrame, batch: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from watersmeet.spark.run.frames import hidden_name, quoted
+from watersmeet.spark.run.frames import hidden_name, quote_name
 
 ID = "_id"
 DIGITS = 16
@@ -35,7 +35,7 @@ def add_identity(frame: DataFrame, content: Sequence[Column], origin: str, store
     halves = [hidden_name("half0"), hidden_name("half1")]
     # [!] The origin is a text: Spark would compile new code for each new number.
     digests = [F.xxhash64(F.lit(f"{at} {origin}"), *content).alias(half) for at, half in enumerate(halves)]
-    shown = [F.col(quoted(name)) for name in frame.columns]
+    shown = [F.col(quote_name(name)) for name in frame.columns]
     digested = frame.select(*shown, *digests)
     alike = Window.partitionBy(*halves).orderBy(F.lit(1))
     number = F.row_number().over(alike).alias(hidden_name("number"))

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import StateError
-from watersmeet.spark.sql.catalyst import items, kind_of, quiet
+from watersmeet.spark.sql.catalyst import items, kind_of, without_error_log
 
 FORMATS = ("ParquetFileFormat", "OrcFileFormat", "CSVFileFormat")
 """Formats whose files name their columns; JSON leaves out those that have no values."""
@@ -44,7 +44,7 @@ class FileColumns:
             StateError: If they have lost one. Files that Spark can't inspect pass: reading them raises.
         """
         try:
-            with quiet():
+            with without_error_log():
                 changed = {at: files for at, files in _files(table).items() if self.checked.get(at) != files}
                 lost = self._lost(read(), changed) if changed else []
         except (PySparkException, Py4JError):

@@ -12,7 +12,7 @@ from watersmeet.batch.fuse import ResultWriter
 from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.files import Folder
 from watersmeet.spark.output.sinks import FileSink, Results, Sink
-from watersmeet.spark.run.tree import FrameTree
+from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.store.store import Store
 

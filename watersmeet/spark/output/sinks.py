@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.output.files import Folder
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.run.workers import is_death, survive
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.run.workers import is_death, retry_after_death
 from watersmeet.state.manifest.delivery import Delivery
 
 SUMMARY = "_common_metadata"
@@ -128,7 +128,9 @@ class FileSink(Sink):
             deliveries = self.write(results)
         else:
             frame, last = results.read(), {name.lower() for name in self.partition_by}
-            frame = frame.select(*sorted(map(quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
+            frame = frame.select(
+                *sorted(map(quote_name, frame.columns), key=lambda name: name.strip("`").lower() in last)
+            )
             deliveries = (self._write_frame(frame, results).rename(SUMMARY),)
         for delivery in deliveries:
             self.folder.deliver(delivery, results.store)
@@ -146,7 +148,7 @@ class FileSink(Sink):
             return ()
         if self._takes_over(results):
             return (self.folder.delivery_of_files(results.files, results.store, results.batch),)
-        return (survive(lambda: self._write_frame(results.read(), results, self.partition_by)),)
+        return (retry_after_death(lambda: self._write_frame(results.read(), results, self.partition_by)),)
 
     def _write_frame(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
         """Write rows to a staging folder."""

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
 from watersmeet.spark.output.sinks import FILE_FORMATS, FileSink, Results
-from watersmeet.spark.run.frames import quoted
+from watersmeet.spark.run.frames import quote_name
 from watersmeet.state.manifest.delivery import Delivery
 
 CATALOG_PROPERTIES = ("path", "serialization.format")
@@ -135,7 +135,7 @@ def _folders(deliveries: Iterable[Delivery]) -> set[str]:
 
 def arrange(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Return a frame with columns of these names, in this order."""
-    return frame.select(*(F.col(quoted(name)).alias(name) for name in columns))
+    return frame.select(*(F.col(quote_name(name)).alias(name) for name in columns))
 
 
 def appender(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]:

@@ -1,1 +1,10 @@
-"""How a batch runs on Spark: input frames, jobs, exchanges, rounds in quiet periods, errors."""
+"""How batches run on Spark.
+
+- `frames.py` and `frame_tree.py` make one input frame of all streams; `content.py` hashes rows.
+- `batch.py` performs the actions of the batch protocol, `jobs.py` runs a job per join through an `exchange.py`, with
+  tasks in `workers.py`, or in the driver's own process (`driver.py`).
+- `round_scheduler.py` runs rounds between batches.
+- `checks.py` refuses what can't work before the start; `failures.py` explains errors after it.
+
+Only `batch.py` talks to the protocol, and only the thread that holds its `turn` runs a batch or a round.
+"""

@@ -1,7 +1,7 @@
-"""The hash of a row's content: the last word of the arrival order, so different rows must not have the same by rule.
+"""The hash of a row's content: it breaks ties of the arrival order, so distinct rows must not collide systematically.
 
-[!] Spark's xxhash64 skips NULL, runs through arrays and structs as if they had no borders, takes -0.0 for 0.0 and
-refuses maps and variants. So what it would pass over is given to it beside the values.
+[!] Spark's xxhash64 skips NULL, ignores the borders of arrays and structs, takes -0.0 for 0.0 and refuses maps and
+variants. So it gets what it would miss beside the values.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from pyspark.sql import types as T
 
 
 def content_hash(values: Sequence[tuple[Column, T.DataType]]) -> Column:
-    """Return a hash of some columns, given with their types."""
-    return F.xxhash64(*parts(values))
+    """Return a hash of columns, passed with their types."""
+    return F.xxhash64(*hash_input(values))
 
 
-def parts(values: Sequence[tuple[Column, T.DataType]]) -> list[Column]:
-    """Return what to hash of some columns, given with their types: rows that differ differ in this."""
+def hash_input(values: Sequence[tuple[Column, T.DataType]]) -> list[Column]:
+    """Return what to hash of columns, passed with their types: distinct rows differ in it."""
     return [part for value, kind in values for part in _parts(value, kind)]
 
 
 def _parts(value: Column, kind: T.DataType) -> list[Column]:
-    """Return what to hash of a value: values that differ differ in this."""
+    """Return what to hash of a value: distinct values differ in it."""
     null = value.isNull()
     if isinstance(kind, T.StructType) and len({field.name.lower() for field in kind}) == len(kind):
         return [null, *(part for field in kind for part in _parts(value.getField(field.name), field.dataType))]
@@ -39,30 +39,30 @@ def _parts(value: Column, kind: T.DataType) -> list[Column]:
 
 def _plain(value: Column, kind: T.DataType) -> list[Column]:
     if isinstance(kind, T.StringType) and not _is_binary(kind):
-        return [value.cast("binary")]  # texts that a collation calls equal are different content
+        return [value.cast("binary")]  # texts that are equal by a collation may still be different content
     if isinstance(kind, T.FloatType | T.DoubleType):
         return [value, F.when(value == 0, value.cast("string"))]
     return [value]
 
 
 def _elements(value: Column, kind: T.DataType) -> list[Column]:
-    """Return what to hash of an array; where its elements are as plain as most, the array itself, which is fast."""
-    copied = whole(value)
-    each = F.transform(copied, lambda element: content_hash([(element, kind)]))
+    """Return what to hash of an array: the array itself, which is fast, unless elements need more."""
+    copy = _copy_array(value)
+    each = F.transform(copy, lambda element: content_hash([(element, kind)]))
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType):
         return [each]
     if isinstance(kind, T.StringType) and not _is_binary(kind):
         return [each]
     zero = isinstance(kind, T.FloatType | T.DoubleType)
-    odd = F.exists(copied, lambda element: element.isNull() | (element == 0) if zero else element.isNull())
-    return [value, F.when(odd, each)]
+    ambiguous = F.exists(copy, lambda element: element.isNull() | (element == 0) if zero else element.isNull())
+    return [value, F.when(ambiguous, each)]
 
 
-def whole(array: Column) -> Column:
+def _copy_array(array: Column) -> Column:
     """Return a copy of an array, for functions that look at each element.
 
     [!] Over an array of nothing but NULL that Spark has just read from Parquet, its own `transform`, `exists` and
-    `aggregate` fail: they ask for values that a dictionary without entries would have.
+    `aggregate` fail: they look values up in a dictionary without entries.
     """
     return F.slice(array, 1, 2**31 - 1)
 

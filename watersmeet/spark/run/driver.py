@@ -1,6 +1,7 @@
-"""Small batches run in the driver's own process: to start tasks would take longer than the work."""
+"""The driver's own process: fetches rows, and runs small batches, for which starting tasks takes too long."""
 
 import json
+import struct
 import time
 from functools import lru_cache, reduce
 from threading import Lock
@@ -13,55 +14,73 @@ from pyspark.sql import types as T
 
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
+from watersmeet.errors import StateError
 from watersmeet.exchange.message import Attempt
 from watersmeet.exchange.tasks import join_share, take_in
 from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import is_bulky
-from watersmeet.spark.run.fetch import fetch_all
-from watersmeet.spark.run.tasks import worker
-from watersmeet.spark.run.widths import FIXED, is_open, width
+from watersmeet.spark.run.widths import FIXED, is_variable_width, width
+from watersmeet.spark.run.workers import worker
 
 BULKY = 1 << 16
-"""How many bytes a value of variable length is taken for as long as none was seen."""
+"""The assumed width of a value of variable length, in bytes, before any row is stored."""
 SPREAD = 4
-"""How many times as wide as those in state a row may be to be fetched at the first try."""
+"""How many times as wide as stored rows a row may be to be fetched at the first attempt."""
 WIDTH = "_width"
 NAME = "driver"
+CUT_SHORT = (
+    "Spark closed the connection before all rows had come to the driver: an earlier error in its log, such as "
+    "OutOfMemoryError, says why; start again once that is fixed, or with more spark.driver.memory."
+)
 _turn = Lock()
 """[!] Queries of one process call back in threads of their own; DuckDB connections and open chunks serve one."""
 
 
-def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
-    """Run a batch here and now; None, with nothing done, if it isn't small.
+def fetch_all(frame: DataFrame) -> pa.Table:
+    """Run a job and return all its rows.
 
-    Nodes are what they are elsewhere: owners of chunks. Only who does their work differs.
+    [!] Never use `collect()`, or what is based on it (`take`, `first`, `head`): when the JVM runs out of memory while
+    it sends rows, PySpark takes the closed connection for their end, and returns fewer. `toArrow()` has them counted.
+
+    Raises:
+        StateError: If some did not arrive.
     """
-    most, closed = limit(plan), sum(chunk.rows for chunk in plan.chunks) if plan.is_final else 0
-    if plan.seconds >= limits().driver_seconds or most <= closed:
+    try:
+        return frame.toArrow()
+    except (EOFError, struct.error, pa.ArrowInvalid):
+        raise StateError(CUT_SHORT) from None
+
+
+def run_if_small(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
+    """Run a batch in this process; return None, with nothing done, if it isn't small.
+
+    Nodes own chunks as they do elsewhere. Only the process that does their work differs.
+    """
+    max_rows, closed = row_limit(plan), sum(chunk.rows for chunk in plan.chunks) if plan.is_final else 0
+    if plan.seconds >= limits().driver_seconds or max_rows <= closed:
         return None
-    rows = fetch(batch, most)
+    rows = fetch_small(batch, max_rows)
     return None if rows is None else run_rows(rows, plan)
 
 
-def fetch(batch: DataFrame, most: int) -> pa.Table | None:
-    """Return the rows of a batch; None if they are not fewer than `most`, or too wide together.
+def fetch_small(batch: DataFrame, max_rows: int) -> pa.Table | None:
+    """Return the rows of a batch; None if there are `max_rows` or more, or if they are too wide together.
 
-    Bytes are bounded before they are sent, whatever the rows are like: values of rows wider than on average they may be
-    stay behind, and the rows say how wide they were. If together they are no more than the limit, they are fetched
-    again.
+    Bytes are bounded before they are sent, whatever the rows are like: values of rows that are wider than the average
+    allows stay behind, and each row carries its width. If all rows together keep the limit, they are fetched again.
     """
     # One partition and a limit: where the batch turns out to be large, Spark stops reading.
-    few = batch.coalesce(1).limit(most)
-    if not any(is_open(field.dataType) for field in batch.schema):
+    few = batch.coalesce(1).limit(max_rows)
+    if not any(is_variable_width(field.dataType) for field in batch.schema):
         rows = fetch_all(few)
-        return rows if rows.num_rows < most else None
+        return rows if rows.num_rows < max_rows else None
     # [!] Powers of two: for every other cap Spark would compile its code anew.
     schema = batch.schema.json()
-    cap = 1 << max(0, (limits().driver_bytes // most).bit_length() - 1)
+    cap = 1 << max(0, (limits().driver_bytes // max_rows).bit_length() - 1)
     for _ in range(2):
-        rows = fetch_all(few.select(*_columns(batch.sparkSession.sparkContext.applicationId, schema, cap)))
+        rows = fetch_all(few.select(*_capped_columns(batch.sparkSession.sparkContext.applicationId, schema, cap)))
         widths = rows.column(WIDTH)
-        if rows.num_rows >= most or (pc.sum(widths).as_py() or 0) > limits().driver_bytes:
+        if rows.num_rows >= max_rows or (pc.sum(widths).as_py() or 0) > limits().driver_bytes:
             return None
         widest = pc.max(widths).as_py() or 0
         if widest <= cap:
@@ -71,23 +90,23 @@ def fetch(batch: DataFrame, most: int) -> pa.Table | None:
 
 
 @lru_cache(maxsize=64)
-def _columns(application: str, schema: str, cap: int) -> list[Column]:
-    """Return a frame's columns, those of variable length only of rows up to a cap, and the rows' width.
+def _capped_columns(application: str, schema: str, cap: int) -> list[Column]:
+    """Return a frame's columns and the rows' width; columns of variable length are NULL in rows wider than a cap.
 
-    They are kept: to make them takes many calls of the JVM.
+    Cached, because making them takes many calls of the JVM.
     """
     fields = T.StructType.fromJson(json.loads(schema)).fields
-    wide = [field for field in fields if is_open(field.dataType)]
+    wide = [field for field in fields if is_variable_width(field.dataType)]
     inside = reduce(Column.__add__, (width(F.col(field.name), field.dataType) for field in wide))
-    whole = inside + FIXED * (len(fields) - len(wide))
-    fits = whole <= cap
-    shown = [F.when(fits, F.col(f.name)).alias(f.name) if f in wide else F.col(f.name) for f in fields]
-    return [*shown, whole.alias(WIDTH)]
+    row_width = inside + FIXED * (len(fields) - len(wide))
+    fits = row_width <= cap
+    columns = [F.when(fits, F.col(f.name)).alias(f.name) if f in wide else F.col(f.name) for f in fields]
+    return [*columns, row_width.alias(WIDTH)]
 
 
-def limit(plan: BatchPlan) -> int:
-    """Return how many rows a small batch has fewer than, as wide as the rows in state are."""
-    kinds = [plan.query.type_of(column) for kept in plan.query.stored_columns for column in kept]
+def row_limit(plan: BatchPlan) -> int:
+    """Return the number of rows from which a batch is not small, if they are as wide as those in state."""
+    kinds = [plan.query.type_of(column) for columns in plan.query.stored_columns for column in columns]
     rows = sum(chunk.rows for chunk in plan.chunks)
     if rows:
         width = sum(chunk.bytes for chunk in plan.chunks) // rows
@@ -100,8 +119,8 @@ def limit(plan: BatchPlan) -> int:
 def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
     """Store rows, join them, and write results to the store, in this process."""
     with _turn:
-        started = time.process_time()
-        here = Attempt(0, NAME, 0, worker(), time.process_time, time.time)
-        done = join_share(plan, [take_in(plan, here, rows.to_batches())], here, 0, 1)
-        done[0].work.seconds += time.process_time() - started
-        return done
+        start = time.process_time()
+        attempt = Attempt(0, NAME, 0, worker(), time.process_time, time.time)
+        reports = join_share(plan, [take_in(plan, attempt, rows.to_batches())], attempt, 0, 1)
+        reports[0].work.seconds += time.process_time() - start
+        return reports

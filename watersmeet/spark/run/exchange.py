@@ -1,4 +1,4 @@
-"""How a batch's job runs on Spark: the exchanges over Spark's own stages, all with the same result."""
+"""How a batch's job runs on Spark: exchanges over Spark's own stages, all with the same results."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,31 +14,30 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import REPORT, Task
 from watersmeet.exchange.stages import Stage, hops, inline
 from watersmeet.limits import limits
-from watersmeet.spark.run import driver as small
-from watersmeet.spark.run import tasks
-from watersmeet.spark.run.fetch import fetch_all
+from watersmeet.spark.run.driver import fetch_all, run_if_small
 from watersmeet.spark.run.frames import spark_schema
+from watersmeet.spark.run.workers import import_modules, spark_task
 
 _warm: set[tuple[str, str]] = set()
-"""What was made ready already, by the application it was made ready in."""
+"""The warm-up jobs that have run, each with its application."""
 
 
-def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a small batch in the driver's process, any other as `local` does; tasks are made ready as batches grow."""
-    done = small.run(batch, plan)
-    if done is None:
-        return local(batch, plan)
-    if done[0].work.seconds > limits().driver_seconds / 2:
+def run_in_driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+    """Run a small batch in the driver's process, any other as `local`; warms workers up once batches take longer."""
+    reports = run_if_small(batch, plan)
+    if reports is None:
+        return run_locally(batch, plan)
+    if reports[0].work.seconds > limits().driver_seconds / 2:
         warm_up(batch.sparkSession, "local")
-    return done
+    return reports
 
 
-def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+def run_locally(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch where all tasks see the store on one host: no row is shuffled."""
     return inline(_input(batch), plan, batch.sparkSession.sparkContext.defaultParallelism)
 
 
-def shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+def run_by_shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch with partial results sent from hop to hop by Spark's shuffle."""
     return hops(_input(batch), plan)
 
@@ -50,11 +49,11 @@ class SparkStage(Stage):
         self.frame = frame
 
     def run(self, task: Task, schema: pa.Schema) -> Self:
-        """Return what a task makes of each partition."""
-        return type(self)(self.frame.mapInArrow(tasks.on_spark(task), spark_schema(schema)))
+        """Return the output of a task over each partition."""
+        return type(self)(self.frame.mapInArrow(spark_task(task), spark_schema(schema)))
 
     def dealt(self, partitions: int) -> Self:
-        """Return the rows in the partitions that they name: by a shuffle."""
+        """Shuffle rows to the partitions that they name."""
         return type(self)(self.frame.repartitionById(partitions, F.col("node")))
 
     def collect(self) -> list[pa.RecordBatch]:
@@ -63,41 +62,41 @@ class SparkStage(Stage):
 
 
 def _input(batch: DataFrame) -> SparkStage:
-    """Return a batch in no more partitions than run at once: a task that starts Python costs more than a few rows."""
+    """Return a batch in no more partitions than run at once: starting Python for a task costs more than a few rows."""
     return SparkStage(batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism))
 
 
 def warm_up(spark: SparkSession, exchange: str) -> None:
-    """Let Spark learn in the background what the first batch will ask of it: it plans the stream meanwhile."""
-    run = _first_rows if exchange == "driver" else _first_tasks
-    known = (spark.sparkContext.applicationId, run.__name__)
-    if known in _warm:
+    """Warm Spark up for the first batch in a background thread, while it plans the stream; once an application."""
+    run = _fetch_row if exchange == "driver" else _start_workers
+    job = (spark.sparkContext.applicationId, run.__name__)
+    if job in _warm:
         return
-    _warm.add(known)
+    _warm.add(job)
 
-    def quietly() -> None:
-        with suppress(Exception):  # whatever is wrong, the first batch will say it
+    def run_quietly() -> None:
+        with suppress(Exception):  # the first batch will report whatever is wrong
             run(spark)
 
-    Thread(target=quietly, name="watersmeet-warm-up", daemon=True).start()
+    Thread(target=run_quietly, name="watersmeet-warm-up", daemon=True).start()
 
 
-def _first_rows(spark: SparkSession) -> None:
+def _fetch_row(spark: SparkSession) -> None:
     """Fetch a row as the driver fetches small batches."""
     kinds = ("cast(id AS byte)", "cast(id AS double)", "cast(id AS timestamp)", "xxhash64(id)")
     spark.range(0, 1, 1, 1).selectExpr("id", *kinds).coalesce(1).limit(1).toArrow()
 
 
-def _first_tasks(spark: SparkSession) -> None:
-    """Start the Python workers, by a job shaped like a batch's."""
+def _start_workers(spark: SparkSession) -> None:
+    """Start the Python workers by a job shaped like a batch's."""
     slots = spark.sparkContext.defaultParallelism
-    none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
-    first = none.mapInArrow(tasks.warm_up, spark_schema(REPORT)).repartitionById(slots, F.col("node"))
-    fetch_all(first.mapInArrow(tasks.warm_up, spark_schema(REPORT)))
+    rows = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
+    intake = rows.mapInArrow(import_modules, spark_schema(REPORT)).repartitionById(slots, F.col("node"))
+    fetch_all(intake.mapInArrow(import_modules, spark_schema(REPORT)))
 
 
 EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {
-    "driver": driver,
-    "local": local,
-    "shuffle": shuffle,
+    "driver": run_in_driver,
+    "local": run_locally,
+    "shuffle": run_by_shuffle,
 }

@@ -1,4 +1,4 @@
-"""Why Spark itself ended a query, or did not begin it, in a sentence; what it raises is a stack of the JVM's frames."""
+"""Error messages for failures of batches, and of Spark itself: a sentence instead of a stack of the JVM's frames."""
 
 import json
 import re
@@ -6,33 +6,55 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.offsets import in_the_way
-from watersmeet.spark.run.versions import misfit
-from watersmeet.spark.sql.catalyst import said
+from watersmeet.spark.run.versions import describe_jar_mismatch
+from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.state.manifest.leases import last_number
 from watersmeet.state.store.store import Store
 
 FULL = r"No space left on device|Disk quota exceeded"
 READ_ONLY = r"Read-only file system|Permission denied"
 CONCURRENT = r"Concurrent update to the log|Multiple streaming queries are concurrently using"
-"""What Spark says once another run has written the file of a log that it was about to write."""
+"""Spark's messages if another run has written the file of a log that it was about to write."""
 UNREADABLE = r"end-of-input|[Ll]og file"
-"""What it says of a file of its own that it can't read."""
+"""Parts of Spark's messages about a file of its own that it can't read."""
 LAST = 2
-"""How many of the last files of each log are looked at."""
+"""How many of the last files of each log are checked."""
+DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
+"""Marks of errors that are caused by the data, or by the user's functions."""
+DISK_ERROR = r"No space left on device|Disk quota exceeded|Read-only file system"
+"""Marks of errors of a disk, also in a task."""
+
+
+def is_data_error(text: str) -> bool:
+    """Tell whether an error is caused by the data or the user's functions; a task without disk space looks alike."""
+    return bool(re.search(DATA_ERROR, text)) and not re.search(DISK_ERROR, text)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's message, with the file that it is about."""
+    if isinstance(error, OSError):
+        files = [name for name in (error.filename, error.filename2) if name]
+        return f"{error.strerror or error}{f' ({files[-1]})' if files else ''}"
+    if isinstance(error, PySparkException | Py4JError):
+        return describe_jar_mismatch(error) or re.sub(r"^java[\w.]*: ", "", error_sentence(error))
+    return f"{type(error).__name__}: {error}"
 
 
 def failure(error: Exception, checkpoint: Store, lease: Lease) -> StateError:
-    """Return why Spark ended a query outside all batches, or did not begin it.
+    """Return the error that explains why Spark ended a query outside all batches, or did not start it.
 
     Args:
-        error: What Spark raised.
-        checkpoint: The folder that Spark keeps its part of the checkpoint in.
+        error: The error that Spark raised.
+        checkpoint: The folder with Spark's part of the checkpoint.
         lease: The run's lease.
     """
-    text = str(error).partition("=== Streaming Query ===")[0]  # what follows is the plan, with the user's own words
+    text = str(error).partition("=== Streaming Query ===")[0]  # the plan follows, with the user's own words
     return StateError(_sentence(error, text, checkpoint, lease))
 
 
@@ -51,14 +73,14 @@ def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> s
         return f"Spark's file {path} under {root} {how}; {_remedy(path)}."
     if "LOCATION_NOT_EMPTY" in text and (path := in_the_way(checkpoint)):
         return _obstacle(root, path)
-    if why := misfit(error):
+    if why := describe_jar_mismatch(error):
         return f"Spark could not read new tuples: {why}."
-    says = re.sub(r"^Query \[.*?\] terminated with exception: ", "", said(error))
-    return f"Spark raised an error: {says}; start the query again once that is fixed."
+    message = re.sub(r"^Query \[.*?\] terminated with exception: ", "", error_sentence(error))
+    return f"Spark raised an error: {message}; start the query again once that is fixed."
 
 
 def _remedy(path: str) -> str:
-    """Return what to do about a file of Spark's; most hold what nothing else does."""
+    """Return how to repair a file of Spark's; most can't be rebuilt from anything else."""
     if path == "metadata":  # any id will do
         content = json.dumps({"id": str(uuid.uuid4())})
         return f"it only holds Spark's id of the query: remove .metadata.crc, write {content} into it and start again"
@@ -76,24 +98,24 @@ def _obstacle(root: str, path: str) -> str:
 
 
 def _cut_short(checkpoint: Store) -> Iterator[str]:
-    """Yield the last files of Spark's logs, and what says whose they are, as far as they are not whole."""
+    """Yield the last files of Spark's logs, and its metadata file, that are empty or cut short."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for name in (name for log in ("offsets", "sources", "commits") for name in checkpoint.names(log)):
-        if found := re.fullmatch(r"(.+)/(\d+)", name):
-            numbers[found[1]].append(int(found[2]))
+        if match := re.fullmatch(r"(.+)/(\d+)", name):
+            numbers[match[1]].append(int(match[2]))
     last = (f"{log}/{number}" for log, all in numbers.items() for number in sorted(all)[-LAST:])
     for path in ("metadata", *last):
-        data = checkpoint.read(path)
-        if data is not None and not _is_whole(data):
+        content = checkpoint.read(path)
+        if content is not None and not _is_complete(content):
             yield path
 
 
-def _is_whole(data: bytes) -> bool:
-    """Tell whether the last line of a file is not cut short: as far as it is JSON, what begins also ends."""
-    line = data.strip(b"\0").decode(errors="replace").rpartition("\n")[2]
-    begun = re.search(r"[{\[].*", line)
+def _is_complete(content: bytes) -> bool:
+    """Tell whether the last line of a file is not cut short: JSON in it can be parsed."""
+    line = content.strip(b"\0").decode(errors="replace").rpartition("\n")[2]
+    document = re.search(r"[{\[].*", line)
     try:
-        json.loads(begun[0] if begun else "0")
+        json.loads(document[0] if document else "0")
     except ValueError:
         return False
     return bool(line)

@@ -1,7 +1,8 @@
-"""Input frames: pruned, tagged with their stream, hashed, and made one, since a batch is one frame."""
+"""Input frames: pruned, tagged with their stream, hashed, and combined into one, since a batch is one frame."""
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,29 +28,30 @@ STORABLE = (
 TIMES_OF_DAY = "spark.sql.timeType.enabled"
 """Spark's setting that turns the type TIME on."""
 TRACE_KIND = from_arrow_type(TRACE_TYPE)
-"""The type of traces in Spark's terms."""
+"""Spark's type of traces."""
 
 
-class Computing(NamedTuple):
-    """What computes the hidden columns of a stream, over its columns by their numbers.
+class HiddenValues(NamedTuple):
+    """The hidden columns of a stream as Spark computes them, over its columns under their numbers.
 
     Attributes:
-        tried: What may raise, by the names under which `values` know it.
+        attempts: What may raise, by the names under which `values` refer to it.
         values: The hidden columns.
 
-    [!] Each is tried once, in a projection of its own: Spark 4.3 makes wrong code of one that occurs several times.
+    [!] Each attempt is made once, in a projection of its own: Spark 4.3 generates wrong code for one that occurs
+    several times.
     """
 
-    tried: Mapping[str, Column] = {}
+    attempts: Mapping[str, Column] = {}
     values: Sequence[Column] = ()
 
 
-class Told(NamedTuple):
+class PunctuationFrame(NamedTuple):
     """Punctuations from a frame of their own, which come in as rows of a stream.
 
     Attributes:
         stream: The stream's position.
-        frame: The frame, its columns by their numbers.
+        frame: The frame, its columns under their numbers.
         values: The values of the stream's columns, hidden ones included, by position; all others are NULL.
     """
 
@@ -59,14 +61,14 @@ class Told(NamedTuple):
 
 
 def check_frame(what: str, frame: Any) -> DataFrame:
-    """Return a classic Spark frame.
+    """Return a frame if it is a classic Spark frame.
 
     Args:
-        what: How an error calls it.
-        frame: What was given.
+        what: What error messages call it.
+        frame: The argument to check.
 
     Raises:
-        DefinitionError: If it is something else, a Spark Connect frame among them, or a column has a name of ours.
+        DefinitionError: If it is something else, such as a Spark Connect frame, or a column has a reserved name.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise DefinitionError(
@@ -82,7 +84,7 @@ def check_frame(what: str, frame: Any) -> DataFrame:
 
 
 def _check_times_of_day(what: str, frame: DataFrame) -> None:
-    """Refuse columns of type TIME where Spark has them turned off, as by default: it would fail on them at the start.
+    """Refuse columns of type TIME if the session has them turned off, as by default: Spark would fail at the start.
 
     Raises:
         DefinitionError: If there is one.
@@ -96,19 +98,18 @@ def _check_times_of_day(what: str, frame: DataFrame) -> None:
 
 
 def _kind(value: Any) -> str:
-    """Return what a value is; where there are several of one name, such as pandas' DataFrame, with its module."""
+    """Return the name of a value's type, with its module unless it is built in: there are several DataFrames."""
     kind = type(value)
     return with_article(kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return a frame's schema in Arrow's terms; every field may be NULL, as it may once streams are unioned."""
+    """Return a frame's schema in Arrow; every field is nullable, as the union of streams makes it."""
     try:
-        known = [replace_type(field, stored_as(field.dataType)) for field in frame.schema]
-        schema = to_arrow_schema(_nullable(T.StructType(known)))
+        fields = [replace_type(field, stored_type(field.dataType)) for field in frame.schema]
+        return to_arrow_schema(_nullable(T.StructType(fields)))
     except Exception as error:
         raise DefinitionError(f"A column has no type in Arrow: {error}") from None
-    return schema
 
 
 def replace_type(field: T.StructField, kind: T.DataType) -> T.StructField:
@@ -116,36 +117,36 @@ def replace_type(field: T.StructField, kind: T.DataType) -> T.StructField:
     return T.StructField(field.name, kind, field.nullable, field.metadata)
 
 
-def stored_as(kind: T.DataType) -> T.DataType:
-    """Return the type that state keeps values of a type in: Arrow has none for years and months in PySpark."""
+def stored_type(kind: T.DataType) -> T.DataType:
+    """Return the type in which state keeps values of a type: PySpark has no Arrow type for years and months."""
     return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else kind
 
 
-def stored(value: Column, kind: T.DataType) -> Column:
+def to_stored(value: Column, kind: T.DataType) -> Column:
     """Return a value of a type as state keeps it."""
     return value.cast("interval month").cast("int") if isinstance(kind, T.YearMonthIntervalType) else value
 
 
-def restored(value: Column, kind: T.DataType) -> Column:
-    """Return what state kept of a value of a type as that value."""
+def from_stored(value: Column, kind: T.DataType) -> Column:
+    """Return a value of a type from what state keeps of it."""
     if isinstance(kind, T.YearMonthIntervalType):
         return F.make_ym_interval(F.lit(0), value).cast(kind)
     return value.cast(_nullable(kind)) if is_odd(kind) else value
 
 
 def is_odd(kind: T.DataType) -> bool:
-    """Tell whether a type is another once state has kept its values: intervals, and text with a collation."""
+    """Tell whether values of a type come back from state in another type: intervals, and text with a collation."""
     name = kind.simpleString().lower()
     return "interval" in name or "collate" in name
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
-    """Return a type that can be stored in Arrow's terms."""
+    """Return a storable type in Arrow."""
     return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)]))).field(0).type
 
 
 def is_storable(kind: T.DataType) -> bool:
-    """Tell whether values of a type come out of Spark, go through state and come back as they were."""
+    """Tell whether values of a type come back from state unchanged."""
     if isinstance(kind, T.ArrayType):
         return is_storable(kind.elementType)
     if isinstance(kind, T.MapType):
@@ -156,12 +157,12 @@ def is_storable(kind: T.DataType) -> bool:
 
 
 def hidden_name(name: str) -> str:
-    """Return the name of a column of ours beside those of the streams, which may be called anything else."""
+    """Return a reserved name for an internal column, which no column of a stream can have."""
     return f"{OURS}{name}"
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
-    """Return an Arrow schema in Spark's terms."""
+    """Return an Arrow schema as one of Spark's."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
@@ -179,47 +180,44 @@ def union(
     query: Query,
     frames: Sequence[DataFrame | None],
     everything: bool,
-    computed: Sequence[Computing],
-    told: Sequence[Told] = (),
+    computed: Sequence[HiddenValues],
+    punctuations: Sequence[PunctuationFrame] = (),
 ) -> DataFrame:
     """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
 
-    Pruned here, before the union: the frame that foreachBatch gets is an opaque scan, nothing is pruned behind it.
+    Columns are pruned here, before the union: foreachBatch gets an opaque scan, behind which nothing is pruned.
 
     Args:
         query: The join.
         frames: One per stream; None where the stream is an inner join.
         everything: Whether late and rejected rows are written, which takes every column.
-        computed: For each stream what computes its hidden columns.
-        told: Punctuations from frames of their own.
+        computed: How the hidden columns of each stream are computed.
+        punctuations: Punctuations from frames of their own.
     """
     parts = [
-        tagged(query, position, frame, everything, computed[position])
+        tag_rows(query, position, frame, everything, computed[position])
         for position, frame in enumerate(frames)
         if frame is not None
     ]
-    parts += [_rows(query, said.stream, said.frame, everything, said.values) for said in told]
-    one = parts[0]
-    for other in parts[1:]:
-        one = one.union(other)
-    return one
+    parts += [_rows(query, each.stream, each.frame, everything, each.values) for each in punctuations]
+    return reduce(DataFrame.union, parts)
 
 
-def _needed(query: Query, position: int, everything: bool) -> list[int]:
+def _needed_fields(query: Query, position: int, everything: bool) -> list[int]:
     """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
     stream = query.streams[position]
-    tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
-    kept = {
+    tests = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
+    fields = {
         stream.time,
         *(column.field for column in query.stored_columns[position]),
-        *tested,
+        *tests,
         *query.constraint_columns[position],
     }
-    return sorted(kept | set(range(len(stream.schema))) if everything else kept)
+    return sorted(fields | set(range(len(stream.schema))) if everything else fields)
 
 
-def tagged(
-    query: Query, position: int, frame: DataFrame, everything: bool, computed: Computing, traced: bool = False
+def tag_rows(
+    query: Query, position: int, frame: DataFrame, everything: bool, computed: HiddenValues, traced: bool = False
 ) -> DataFrame:
     """Return a frame as rows of one stream of a join, with the columns of the others NULL.
 
@@ -227,21 +225,21 @@ def tagged(
         query: The join.
         position: The stream.
         frame: The frame.
-        everything: Whether rows that are not taken are written, which takes every column.
-        computed: What computes its hidden columns.
-        traced: Whether its first column are traces, which come last and are nothing that a row is known by.
+        everything: Whether rows that are not joined are written, which takes every column.
+        computed: How its hidden columns are computed.
+        traced: Whether its first column holds traces, which come last here and do not enter the hash.
     """
-    kept = frame.schema.fields[1:] if traced else frame.schema.fields
-    names = [column_name(at) for at in range(len(kept))]
-    own = [stored(F.col(name), field.dataType) for name, field in zip(names, kept, strict=True)]
+    fields = frame.schema.fields[1:] if traced else frame.schema.fields
+    names = [column_name(at) for at in range(len(fields))]
+    own = [to_stored(F.col(name), field.dataType) for name, field in zip(names, fields, strict=True)]
     numbered = frame.toDF(*([TRACED] if traced else []), *names)
-    if computed.tried:
-        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
+    if computed.attempts:
+        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.attempts.items()))
     content = None
     if (
         position in query.hashed_streams
-    ):  # [!] which rows are the last n, or the newest, must not depend on what is asked
-        content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
+    ):  # [!] which rows are the last n, or the newest, must not depend on the columns needed
+        content = list(zip(own, (stored_type(field.dataType) for field in fields), strict=True))
     values = dict(enumerate([*own, *computed.values]))
     return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])
 
@@ -261,37 +259,37 @@ def _rows(
         query: The join.
         position: The stream.
         frame: The frame.
-        everything: Whether rows that are not taken are written, which takes every column.
+        everything: Whether rows that are not joined are written, which takes every column.
         values: The values of the stream's columns, by position; those of all other columns are NULL.
         content: What is hashed; by default all values that are needed.
         beside: Other columns of the frame, which come last.
     """
-    made, mine = [], list[tuple[Column, T.DataType]]()
+    columns, own = [], list[tuple[Column, T.DataType]]()
     for other in range(len(query.streams)):
-        for field in _needed(query, other, everything):
+        for field in _needed_fields(query, other, everything):
             column = ColumnOf(other, field)
             kind = from_arrow_type(query.type_of(column), prefer_timestamp_ntz=True)
-            given = values.get(field) if other == position else None
-            value = (F.lit(None) if given is None else given).cast(kind)
-            made.append(value.alias(column.name))
-            mine += [] if given is None else [(value, kind)]
-    # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
+            value = values.get(field) if other == position else None
+            cast = (F.lit(None) if value is None else value).cast(kind)
+            columns.append(cast.alias(column.name))
+            own += [] if value is None else [(cast, kind)]
+    # The hash comes last: before the columns it reads, Spark's constraints would double with each of them.
     tag = F.lit(position).cast("byte").alias(STREAM)
-    return frame.select(tag, *made, content_hash(mine if content is None else content).alias(CONTENT), *beside)
+    return frame.select(tag, *columns, content_hash(own if content is None else content).alias(CONTENT), *beside)
 
 
 def column_name(at: int) -> str:
-    """Return a name for a frame's column by its position: its own may be anything, or that of another, too."""
+    """Return a name for a frame's column by its position: its own name may be anything, and need not be unique."""
     return f"{OURS}c{at}"
 
 
-def tried_name(at: int) -> str:
-    """Return the name of what is tried for a hidden column."""
+def attempt_name(at: int) -> str:
+    """Return the name of the attempt to compute a hidden column; see `HiddenValues`."""
     return f"{OURS}t{at}"
 
 
-def quoted(name: str) -> str:
-    """Return a name as Spark SQL takes it, whatever is in it."""
+def quote_name(name: str) -> str:
+    """Quote any name for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -302,6 +300,6 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def host(spark: SparkSession, shared: bool) -> Host:
-    """Return where a join runs: on this host with no more cores than it has."""
+    """Return where a join runs: for a local session, on no more cores than this host has."""
     slots = spark.sparkContext.defaultParallelism
     return Host(slots, min(slots, os.cpu_count() or slots) if is_local(spark) else slots, shared)

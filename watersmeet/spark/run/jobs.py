@@ -1,11 +1,13 @@
-"""The Spark jobs of a batch: one for each join of the tree, and one more where Spark has to decide what is left."""
+"""The Spark jobs of a batch: one for each join of the tree, and one more where conditions are left to Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from watersmeet.batch.fuse import RESULTS
 from watersmeet.batch.plan import BatchPlan
@@ -14,23 +16,27 @@ from watersmeet.errors import PredicateError
 from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
 from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NEWEST, PAIR, ROLE, SOME, WHOLE
+from watersmeet.query.query import Query
 from watersmeet.runtime.tree import Job, inherit
 from watersmeet.spark.checkpoint.paths import Location
+from watersmeet.spark.run.driver import fetch_all
 from watersmeet.spark.run.exchange import EXCHANGES
-from watersmeet.spark.run.fetch import fetch_all
-from watersmeet.spark.run.frames import spark_schema
-from watersmeet.spark.run.naming import named
-from watersmeet.spark.run.tasks import on_spark
-from watersmeet.spark.run.tree import FrameTree
-from watersmeet.spark.run.workers import is_death, survive
-from watersmeet.spark.sql.catalyst import quiet, said
+from watersmeet.spark.run.frame_tree import FrameTree
+from watersmeet.spark.run.frames import hidden_name, spark_schema
+from watersmeet.spark.run.monitoring import job_description
+from watersmeet.spark.run.workers import is_death, retry_after_death, spark_task
+from watersmeet.spark.sql.catalyst import error_sentence, without_error_log
+from watersmeet.spark.sql.where import Where
 from watersmeet.spilling import tallies
 from watersmeet.state.chunks.chunk import CHUNKS
 
-TRIES = 4
+ATTEMPTS = 4
 DECIDED = "decided"
-"""In the names of files of results that Spark decided."""
+"""Part of the names of files of results that Spark decided."""
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
+_CASE, _ROLE, _WHOLE, _SOME = (hidden_name(name) for name in (CASE, ROLE, WHOLE, "some"))
+_NEWEST, _CONTENT, _PLACE = (hidden_name(name) for name in (NEWEST, CONTENT, "place"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,11 @@ class Jobs:
         frames: The tree.
         batch: The batch.
         place: Where the store is.
-        name: The store's name, which no other has.
+        name: The store's unique name.
         exchange: How partial results travel.
         everything: Whether rows come with all columns, for side outputs.
-        clock: Returns seconds.
-        after: Called when a join's job is done.
+        clock: Returns the time in seconds.
+        after: Called after each join's job.
     """
 
     frames: FrameTree
@@ -58,16 +64,16 @@ class Jobs:
     after: Callable[[], None]
 
     def run(self, plans: Mapping[str, BatchPlan]) -> dict[str, Job]:
-        """Run all joins as planned, in this order: results of inner joins are rows of those that follow."""
+        """Run all joins in the order of their plans: results of inner joins are rows of later ones."""
         nodes = {node.path: node for node in self.frames.walk()}
-        done: dict[str, Job] = {}
+        jobs: dict[str, Job] = {}
         for path, plan in plans.items():
-            done[path] = self._job(nodes[path], plan, done)
+            jobs[path] = self._run_join(nodes[path], plan, jobs)
             self.after()
-        return done
+        return jobs
 
     def read(self, node: FrameTree, files: Sequence[str], number: int) -> DataFrame:
-        """Return all results of a join in the batch of that number, in files of the store, as a frame."""
+        """Return a frame of a join's results in the batch of that number, which are in files of the store."""
         places = [place.spark for place in self.places(files)]
         return node.read(self.batch, places, f"{self.name} {node.path} {number}")
 
@@ -75,36 +81,37 @@ class Jobs:
         """Return where files of the store are."""
         return [self.place.inside(file) for file in files]
 
-    def _job(self, node: FrameTree, plan: BatchPlan, done: Mapping[str, Job]) -> Job:
-        results = {at: self.read(child, done[child.path].files, plan.batch) for at, child in node.inner.items()}
+    def _run_join(self, node: FrameTree, plan: BatchPlan, jobs: Mapping[str, Job]) -> Job:
+        results = {at: self.read(child, jobs[child.path].files, plan.batch) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything, plan.batch == 0)
-        began = self.clock()
+        start = self.clock()
         streams = [stream.name for stream in plan.query.streams]
-        joined, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1
-        with named(self.batch.sparkSession, f"{joined}: intake and {hops} {'hop' if hops == 1 else 'hops'}"):
-            heard = inherit(plan, {at: done[child.path] for at, child in node.inner.items()})
-            reports = survive(lambda: self._exchanged(rows, heard), lambda: _clear(plan, ""))
-        with named(self.batch.sparkSession, f"{joined}: conditions left to Spark"):
+        title, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1
+        session = self.batch.sparkSession
+        with job_description(session, f"{title}: intake and {hops} {'hop' if hops == 1 else 'hops'}"):
+            plan_with_marks = inherit(plan, {at: jobs[child.path] for at, child in node.inner.items()})
+            reports = retry_after_death(lambda: self._run_exchange(rows, plan_with_marks), lambda: _clear(plan, ""))
+        with job_description(session, f"{title}: conditions left to Spark"):
             self._decide(node, plan, reports)
-        return Job(reports, self.clock() - began)
+        return Job(reports, self.clock() - start)
 
-    def _exchanged(self, rows: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-        """Run a join's job, from the start again if Spark gave it up.
+    def _run_exchange(self, rows: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+        """Run a join's job; start it again if Spark aborts it because it can't roll back a stage.
 
-        [!] Reports name the files of the task attempt, so a stage that runs again (its shuffle files were lost) answers
-        in other words than the first time. Spark sees that by checksum and, since it can't undo tasks that have
-        finished meanwhile, gives the whole job up. A new try shares nothing with the old one: all file names are new.
+        [!] Reports name the files of the task attempt, so a stage that runs again (its shuffle files were lost) has
+        another output than the first time. Spark sees that by checksum and, since it can't undo tasks that have
+        finished meanwhile, aborts the whole job. A new attempt shares nothing with the old one: all file names are new.
         """
-        for left in reversed(range(TRIES)):
+        for remaining in reversed(range(ATTEMPTS)):
             try:
                 return EXCHANGES[self.exchange](rows, plan)
             except Exception as error:
-                if not left or CANNOT_ROLL_BACK not in str(error):
+                if not remaining or CANNOT_ROLL_BACK not in str(error):
                     raise
         raise AssertionError("unreachable")
 
     def _decide(self, node: FrameTree, plan: BatchPlan, reports: Sequence[TaskReport]) -> None:
-        """Let Spark decide the combinations that tasks left to it; those that are results join the reports.
+        """Let Spark decide the combinations that tasks left to it; adds those that are results to the reports.
 
         Raises:
             PredicateError: If a conjunct raises.
@@ -112,28 +119,72 @@ class Jobs:
         files = [file for report in reports for file in report.results.pending]
         if not files:
             return
-        keep = on_spark(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
+        write = spark_task(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
         try:
-            with quiet():
-                undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
-                bodies = undecided.mapInArrow(keep, spark_schema(REPORT))
-                found = received(survive(lambda: fetch_all(bodies), lambda: _clear(plan, DECIDED)).to_batches())
+            with without_error_log():
+                results = node.decide(self.batch, [place.spark for place in self.places(files)])
+                bodies = results.mapInArrow(write, spark_schema(REPORT))
+                table = retry_after_death(lambda: fetch_all(bodies), lambda: _clear(plan, DECIDED))
+                parts = received(table.to_batches())
         except (PySparkException, Py4JError) as error:
             if is_death(error):
                 raise
-            raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
-        reports[0].results.rows += sum(rows for rows, _, _ in found)
-        reports[0].results.files += [file for _, written, _ in found for file in written]
-        tallies.decided(plan, reports, [codes for _, _, codes in found])
+            raise PredicateError(f"`where` raised {error_sentence(error)}; the batch was not written.") from None
+        reports[0].results.rows += sum(rows for rows, _, _ in parts)
+        reports[0].results.files += [file for _, names, _ in parts for file in names]
+        tallies.decided(plan, reports, [codes for _, _, codes in parts])
         plan.store.remove(files)
 
 
 def _clear(plan: BatchPlan, part: str) -> None:
-    """Remove what tasks of a job that was given up have written; what those still at work write, the next start does.
+    """Remove the files of a job that failed; the next start removes what its tasks that still run write.
 
     Args:
         plan: The plan of the join's batch.
-        part: How the names of the job's files go on after the plan's.
+        part: What follows the plan's name in the names of the job's files.
     """
     names = (name for folder in (CHUNKS, MARKS, RESULTS, "sides") for name in plan.store.names(folder))
     plan.store.remove([name for name in names if name.partition("/")[2].startswith(f"{plan.name}-{part}")])
+
+
+# -- cases: claims of optional results that depend on pairs which only Spark can decide; see `query/cases.py`
+
+
+def case_columns(query: Query) -> list[SparkColumn]:
+    """Return the columns that say which case a combination belongs to, under names that no user's column has."""
+    names = (CASE, ROLE, WHOLE, *((NEWEST, CONTENT) if query.as_of_streams else ()))
+    return [F.col(name).alias(hidden_name(name)) for name in names]
+
+
+def decide_cases(where: Where, query: Query, frame: DataFrame) -> DataFrame:
+    """Keep the claims that hold and whose pairs hold, or don't, as they claim; or the newest candidates.
+
+    [!] Functions of the user's see no combination that lacks what they read: those without a tuple of the optional
+    stream are decided apart.
+
+    Args:
+        where: The condition.
+        query: The join.
+        frame: Combinations, including those of no case, with `case_columns`.
+    """
+    every = [conjunct.clause for conjunct in query.deferred_conjuncts]
+    required = [conjunct.clause for conjunct in query.deferred_conjuncts if conjunct.streams.isdisjoint(query.optional)]
+    whole = where.decide(frame.where(_WHOLE), every).select(frame.columns)
+    lacking = frame.where(f"NOT {_WHOLE}")
+    if required:
+        lacking = where.decide(lacking, required).select(frame.columns)
+    own = -1 - F.monotonically_increasing_id()  # a combination of no case is a case of its own
+    rows = whole.union(lacking).withColumn(_CASE, F.coalesce(_CASE, own))
+    by_case = rows.repartition(frame.sparkSession.sparkContext.defaultParallelism, _CASE)
+    if query.as_of_streams:
+        return _newest(by_case)
+    some = F.max(F.col(_ROLE) == PAIR).over(Window.partitionBy(_CASE))
+    claims = by_case.withColumn(_SOME, some).where(F.col(_ROLE) != PAIR)
+    return claims.where(F.col(_SOME) == (F.col(_ROLE) == SOME))
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Return the newest candidate of each case; its claim if it has no candidate."""
+    newest = [F.col(name).desc() for name in (_NEWEST, _CONTENT)]
+    by_age = Window.partitionBy(_CASE).orderBy(F.col(_ROLE) != CANDIDATE, *newest)
+    return rows.withColumn(_PLACE, F.row_number().over(by_age)).where(F.col(_PLACE) == 1)

@@ -1,4 +1,7 @@
-"""What Spark computes beforehand: constants once, and what reads one stream once a tuple, as hidden columns."""
+"""What Spark computes beforehand: constants once, and expressions over one stream once a tuple, as hidden columns.
+
+Where an expression may raise, a flag column records for which tuples it did.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,43 +18,79 @@ from watersmeet.arguments import DAY
 from watersmeet.predicate.bounds import FIXED_ZONES
 from watersmeet.predicate.expr import Expr, Refusal, error_sql
 from watersmeet.predicate.model import Column, HiddenColumn
-from watersmeet.predicate.types import from_arrow
+from watersmeet.predicate.types import FRACTIONAL, INTEGRAL, from_arrow
 from watersmeet.query.query import StreamSpec
-from watersmeet.spark.run.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
-from watersmeet.spark.sql.catalyst import Builder, Part, items, kind_of, quiet, said
-from watersmeet.spark.sql.convert import Text, literal
-from watersmeet.spark.sql.growing import Growing
-from watersmeet.spark.sql.names import STARS, Names
-from watersmeet.spark.sql.sizes import Sizes
+from watersmeet.spark.run.frames import arrow_type, attempt_name, column_name, hidden_name, is_storable
+from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode, error_sentence, items, kind_of, without_error_log
+from watersmeet.spark.sql.condition_names import STARS, ConditionNames
+from watersmeet.spark.sql.convert import literal
+from watersmeet.spark.sql.source_text import ConditionText
+from watersmeet.spark.sql.value_limits import ValueLimits
 
 NO_VALUES = STARS | {
     "LambdaFunction", "UnresolvedNamedLambdaVariable", "NamePlaceholder", "NamedArgumentExpression", "Alias",
     "UnresolvedCollation",
 }  # fmt: skip
 """Parts that mean something only inside others."""
+ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "UnaryMinus", "UnaryPositive"})
+COMPARISONS = frozenset({"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan",
+                         "GreaterThanOrEqual", "In"})  # fmt: skip
+SAFE_NODES = frozenset({"UnresolvedAttribute", "Literal", "And", "Or", "Not", "IsNull", "IsNotNull", "Like",
+                        "CaseWhen"})  # fmt: skip
+SAFE_FUNCTIONS = frozenset({
+    "lower", "upper", "lcase", "ucase", "trim", "ltrim", "rtrim", "btrim", "length", "len", "char_length", "reverse",
+    "contains", "startswith", "endswith", "instr", "soundex", "coalesce", "nvl", "ifnull", "nvl2", "nullif", "if",
+    "isnull", "isnotnull", "isnan", "between", "greatest", "least",
+})  # fmt: skip
+
+
+def cannot_raise(part: ParsedNode, expr_of: Callable[[ParsedNode], Expr]) -> bool:
+    """Tell whether computing a part can't raise in Spark, whatever the values.
+
+    Args:
+        part: What Spark computes.
+        expr_of: Translates a part, which yields its type.
+    """
+    expr = expr_of(part)
+    return not (expr.raises or expr.fails) and all(_cannot_raise(inner, expr_of) for inner in part.walk())
+
+
+def _cannot_raise(part: ParsedNode, expr_of: Callable[[ParsedNode], Expr]) -> bool:
+    """Tell whether a node itself can't raise, its children aside."""
+    if part.kind == "UnresolvedFunction":
+        return len(part.names) == 1 and part.names[0].lower() in SAFE_FUNCTIONS and _needs_no_cast(part, expr_of)
+    if part.kind in ARITHMETIC:
+        return expr_of(part).type.kind in FRACTIONAL
+    return part.kind in SAFE_NODES or (part.kind in COMPARISONS and _needs_no_cast(part, expr_of))
+
+
+def _needs_no_cast(part: ParsedNode, expr_of: Callable[[ParsedNode], Expr]) -> bool:
+    """Tell whether only numbers other than decimals have to be cast: casting a far date to a timestamp raises."""
+    kinds = {expr_of(child).type.kind for child in part.children} - {"void", "boolean"}
+    return len(kinds) <= 1 or kinds <= {*INTEGRAL, *FRACTIONAL}
 
 
 @dataclass(frozen=True, eq=False)
-class Computed:
+class ComputedColumn:
     """A hidden column as Spark computes it.
 
     Attributes:
         part: The expression.
         hidden: The column as the join knows it.
-        kind: Its type in Spark's terms.
+        kind: Its type in Spark.
         column: Its position.
-        value: What computes it, over the stream's columns by their numbers and what was tried.
-        tried: What is tried for it, if it may raise.
+        value: Its value, over the stream's columns under their numbers, and its attempt.
+        attempt: The attempt to compute it, if it may raise.
         flag: The column, right behind it, that is TRUE where computing it raised; None if it can't raise.
     """
 
-    part: Part
+    part: ParsedNode
     hidden: HiddenColumn
     kind: T.DataType
     column: Column
     value: SparkColumn
-    flag: "Computed | None" = None
-    tried: SparkColumn | None = None
+    flag: "ComputedColumn | None" = None
+    attempt: SparkColumn | None = None
 
     @property
     def columns(self) -> set[Column]:
@@ -60,14 +99,14 @@ class Computed:
 
     @property
     def reason(self) -> str:
-        """What an error says where computing it raised."""
+        """The message of an error where computing it raised."""
         return f"an error when Spark computed `{self.hidden.text}`"
 
     def expr(self, careful: bool) -> Expr:
-        """Return it as the translator takes it; with care, it raises where computing it did.
+        """Return it as an expression of the translator; a careful one raises where computing it did.
 
         Raises:
-            Refusal: If DuckDB doesn't know its type, or compares such values otherwise.
+            Refusal: If DuckDB doesn't know its type, or compares such values differently.
         """
         type_, name = from_arrow(self.hidden.type), self.column.name
         if not type_.is_usable or collation(self.kind):
@@ -77,11 +116,11 @@ class Computed:
         sql = f"(CASE WHEN {self.flag.column.name} THEN {error_sql(self.reason, type_)} ELSE {name} END)"
         return Expr(sql, type_, frozenset(self.columns), raises=True, or_null=name)
 
-    def shown(self) -> SparkColumn:
-        """Return it as Spark reads it where it decides a conjunct."""
-        return self.checked(F.col(hidden_name(self.column.name)))
+    def read(self) -> SparkColumn:
+        """Return it as Spark reads it when it decides a conjunct."""
+        return self.guard(F.col(hidden_name(self.column.name)))
 
-    def checked(self, value: SparkColumn) -> SparkColumn:
+    def guard(self, value: SparkColumn) -> SparkColumn:
         """Return a value that raises where computing the hidden column did."""
         if self.flag is None:
             return value
@@ -90,45 +129,50 @@ class Computed:
 
 
 class Hoist:
-    """Finds what can be computed beforehand, and has it computed.
+    """Finds what can be computed beforehand, and defines the hidden columns.
+
+    Attributes:
+        computed: The hidden columns of each stream.
+        hidden: The hidden columns by the parts whose values they hold.
+        constants: The values of parts that are constant.
 
     Args:
         names: The names of the `where`.
         text: Its text.
         streams: The join's streams.
-        kinds: Their columns in Spark's terms.
+        kinds: Their columns in Spark.
         spark: The session.
-        calm: Tells whether computing a part can't raise.
-        sizes: The calls that may make large values.
+        cannot_raise: Tells whether computing a part can't raise.
+        limits: The limits of values that calls make.
     """
 
     def __init__(
         self,
-        names: Names,
-        text: Text,
+        names: ConditionNames,
+        text: ConditionText,
         streams: Sequence[StreamSpec],
         kinds: Sequence[T.StructType],
         spark: SparkSession,
-        calm: Callable[[Part], bool],
-        sizes: Sizes | Growing,
+        cannot_raise: Callable[[ParsedNode], bool],
+        limits: ValueLimits,
     ) -> None:
-        self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
-        self._sizes = sizes
-        self._builder, self._zone = Builder(spark), spark.conf.get("spark.sql.session.timeZone")
+        self._names, self._text, self._streams, self._spark = names, text, streams, spark
+        self._cannot_raise, self._limits = cannot_raise, limits
+        self._builder, self._zone = NodeBuilder(spark), spark.conf.get("spark.sql.session.timeZone")
         self._kinds, self._empty = kinds, dict[int, DataFrame]()
-        self.computed: list[list[Computed]] = [[] for _ in streams]
-        self.hidden: dict[Part, Computed] = {}
-        self.constants: dict[Part, Expr] = {}
-        self._raising: dict[Part, Any] = {}
+        self.computed: list[list[ComputedColumn]] = [[] for _ in streams]
+        self.hidden: dict[ParsedNode, ComputedColumn] = {}
+        self.constants: dict[ParsedNode, Expr] = {}
+        self._raising: dict[ParsedNode, Any] = {}
 
-    def prepare(self, clause: Part) -> None:
-        """Have computed what can be of a conjunct."""
-        for part in self._fixed(clause):
+    def prepare(self, clause: ParsedNode) -> None:
+        """Compute the constants of a conjunct, and add its hidden columns."""
+        for part in self._constant_parts(clause):
             self._fold(part)
-        for part in self._roots(clause):
+        for part in self._stream_parts(clause):
             self._hoist(part)
 
-    def decided(self, part: Part, answer: Callable[[Part], SparkColumn]) -> SparkColumn:
+    def condition(self, part: ParsedNode, answer: Callable[[ParsedNode], SparkColumn]) -> SparkColumn:
         """Return a part as Spark decides it: over struct columns, hidden ones and the answers of Python predicates.
 
         Args:
@@ -136,81 +180,82 @@ class Hoist:
             answer: Returns the answer of a call of a Python predicate.
         """
 
-        def other(inner: Part) -> Any:
+        def replace(inner: ParsedNode) -> Any:
             if inner in self.hidden:
-                return self._builder.node(self.hidden[inner].shown())
+                return self._builder.node(self.hidden[inner].read())
             if self._names.predicate(inner) is not None:
                 return self._builder.node(answer(inner))
-            return self._raising.get(inner) or self._names.in_full(inner, self._builder)
+            return self._raising.get(inner) or self._names.qualify(inner, self._builder)
 
-        return self._rebuilt(part, other)
+        return self._rebuild(part, replace)
 
-    def _rebuilt(self, part: Part, replaced: Callable[[Part], Any]) -> SparkColumn:
-        return self._builder.column(self._builder.rebuilt(part, replaced, self._sizes.guarded))
+    def _rebuild(self, part: ParsedNode, replace: Callable[[ParsedNode], Any]) -> SparkColumn:
+        return self._builder.column(self._builder.rebuild(part, replace, self._limits.guard))
 
-    def _fixed(self, part: Part) -> list[Part]:
+    def _constant_parts(self, part: ParsedNode) -> list[ParsedNode]:
         """Return the largest parts that read no stream and aren't literals."""
         if part.kind in ("LambdaFunction", "Literal"):
             return []
         if not self._names.reads(part) and not self._names.calls(part) and part.kind not in NO_VALUES:
             return [part]
-        return [root for child in part.children for root in self._fixed(child)]
+        return [root for child in part.children for root in self._constant_parts(child)]
 
-    def _roots(self, part: Part) -> list[Part]:
+    def _stream_parts(self, part: ParsedNode) -> list[ParsedNode]:
         """Return the largest parts that read one stream and aren't a bare column."""
         if part.kind == "LambdaFunction":
             return []
         alone = len(self._names.streams(part)) == 1 and not self._names.calls(part)
         if alone and part.kind not in NO_VALUES and not any(inner.kind in STARS for inner in part.walk()):
             return [] if self._names.is_bare(part) else [part]
-        return [root for child in part.children for root in self._roots(child)]
+        return [root for child in part.children for root in self._stream_parts(child)]
 
-    def _fold(self, part: Part) -> None:
-        """Let Spark compute a constant now; it can't if that raises, or takes a function of the user's."""
-        frame = self._spark.range(1).select(self._rebuilt(part, lambda inner: None).alias("c"))
+    def _fold(self, part: ParsedNode) -> None:
+        """Let Spark compute a constant now; it can't if that raises, or calls a function of the user's."""
+        frame = self._spark.range(1).select(self._rebuild(part, lambda inner: None).alias("c"))
         try:
-            with quiet():
-                shown = frame._jdf.queryExecution().optimizedPlan().expressions()
+            with without_error_log():
+                expressions = frame._jdf.queryExecution().optimizedPlan().expressions()
         except PySparkException as error:
             # [!] Spark computes constants when it plans, guarded or not: the error must wait until a row reaches it.
-            raising = F.raise_error(F.lit(said(error))).cast(frame.schema[0].dataType)
+            raising = F.raise_error(F.lit(error_sentence(error))).cast(frame.schema[0].dataType)
             self._raising[part] = self._builder.node(raising)
             return
-        found = [node for alias in items(shown) for node in items(alias.children()) if kind_of(node) == "Literal"]
-        value = literal(found[0]) if found else None
+        nodes = [node for alias in items(expressions) for node in items(alias.children())]
+        literals = [node for node in nodes if kind_of(node) == "Literal"]
+        value = literal(literals[0]) if literals else None
         if value is not None:
             self.constants[part] = value
 
-    def _hoist(self, part: Part) -> None:
-        """Let Spark compute a part of each tuple of a stream; not if its type can't be stored."""
+    def _hoist(self, part: ParsedNode) -> None:
+        """Let Spark compute a part for each tuple of a stream, unless its type can't be stored."""
         (stream,) = self._names.streams(part)
-        known = next((made for made in self.computed[stream] if _alike(made.part, part)), None)
-        if known is not None:
-            self.hidden[part] = known
+        same = next((column for column in self.computed[stream] if _is_same(column.part, part)), None)
+        if same is not None:
+            self.hidden[part] = same
             return
-        value = self._rebuilt(part, self._numbered)
+        value = self._rebuild(part, self._number)
         kind = self._kind(value, stream)
-        if kind == T.FloatType() and self._is_rough(part, stream):
-            self._hoist_within(part)
+        if kind == T.FloatType() and self._is_rounded(part, stream):
+            self._hoist_children(part)
             return
-        if is_storable(kind) and not _is_explicit(part, kind):
-            self.hidden[part] = self._compute(part, stream, value, kind)
+        if is_storable(kind) and not _has_collation(part, kind):
+            self.hidden[part] = self._add_column(part, stream, value, kind)
 
-    def _hoist_within(self, part: Part) -> None:
-        """Let Spark compute what a part is made of, as far as no float is among it that Spark may leave out."""
-        for root in (root for child in part.children for root in self._roots(child)):
+    def _hoist_children(self, part: ParsedNode) -> None:
+        """Let Spark compute the children of a part, without any cast to float that Spark may leave out."""
+        for root in (root for child in part.children for root in self._stream_parts(child)):
             if any(_is_float_cast(inner) for inner in root.walk()):
-                self._hoist_within(root)
+                self._hoist_children(root)
             else:
                 self._hoist(root)
 
-    def _is_rough(self, part: Part, stream: int) -> bool:
-        """Tell whether a float is cast from an integer, or made of what may be.
+    def _is_rounded(self, part: ParsedNode, stream: int) -> bool:
+        """Tell whether a float is cast from an integer, or contains a cast to float.
 
-        [!] Where such a one is compared with a double, Spark leaves out the float between. As a column it would be one.
+        [!] Where it is compared with a double, Spark leaves out the cast to float. A column would be a float.
         """
         if _is_float_cast(part):
-            inner = self._rebuilt(part.children[0], self._numbered)
+            inner = self._rebuild(part.children[0], self._number)
             return isinstance(self._kind(inner, stream), T.IntegralType | T.FloatType)
         return any(_is_float_cast(inner) for inner in part.walk())
 
@@ -219,40 +264,40 @@ class Hoist:
         return self._over(stream).select(value.alias("c")).schema[0].dataType
 
     def _over(self, stream: int) -> DataFrame:
-        """Return an empty frame with the columns of a stream; made once it is needed, for it takes Spark a while."""
+        """Return an empty frame with the columns of a stream; cached, as it takes Spark a while to create one."""
         if stream not in self._empty:
-            self._empty[stream] = self._spark.createDataFrame([], numbered(self._kinds[stream]))
+            self._empty[stream] = self._spark.createDataFrame([], number_columns(self._kinds[stream]))
         return self._empty[stream]
 
     def _is_planned(self, value: SparkColumn, stream: int) -> bool:
-        """Tell whether Spark can plan a value; it can't if it computes a constant in it that raises."""
+        """Tell whether Spark can plan a value; it can't if a constant in it raises."""
         try:
-            with quiet():
+            with without_error_log():
                 self._over(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
         except PySparkException:
             return False
         return True
 
-    def _unfolded(self, part: Part, stream: int) -> SparkColumn:
-        """Return a part whose literals Spark doesn't take for constants: it can't compute with them too early."""
+    def _without_constants(self, part: ParsedNode, stream: int) -> SparkColumn:
+        """Return a part with literals that Spark doesn't take for constants, so that it doesn't fold them."""
         time = F.col(column_name(self._streams[stream].time)).cast("string")
 
-        def other(inner: Part) -> Any:
+        def replace(inner: ParsedNode) -> Any:
             if inner.kind == "Literal":
                 return self._builder.node(
                     F.when(F.length(time) < 0, None).otherwise(self._builder.column(inner.handle))
                 )
-            return self._numbered(inner)
+            return self._number(inner)
 
-        return self._rebuilt(part, other)
+        return self._rebuild(part, replace)
 
-    def _numbered(self, part: Part) -> Any:
-        return self._raising.get(part) or self._names.numbered(part, self._builder)
+    def _number(self, part: ParsedNode) -> Any:
+        return self._raising.get(part) or self._names.number(part, self._builder)
 
-    def _moved(self, part: Part) -> tuple[int, int] | None:
-        """Return the timestamp column that a part is a fixed time away from, and by how many microseconds.
+    def _shift(self, part: ParsedNode) -> tuple[int, int] | None:
+        """Return the timestamp column that a part is a fixed time away from, and that time in microseconds.
 
-        [!] A day is 24 hours only where clocks are never changed, and a month has no length at all.
+        [!] A day is 24 hours only where clocks never change, and a month has no fixed length.
         """
         if part.kind not in ("Add", "Subtract") or len(part.children) != 2:
             return None
@@ -270,46 +315,45 @@ class Hoist:
         fixed = kind.tz is None or self._zone in FIXED_ZONES or abs(micros) < DAY
         return (column.field, micros) if fixed else None
 
-    def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType) -> Computed:
+    def _add_column(self, part: ParsedNode, stream: int, value: SparkColumn, kind: T.DataType) -> ComputedColumn:
         text, type_ = self._text.of(part), arrow_type(kind)
-        column = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
-        made = Computed(part, HiddenColumn(text, type_, moved=self._moved(part)), kind, column, value)
-        if self._calm(part):
-            self.computed[stream].append(made)
-            return made
-        value = value if self._is_planned(value, stream) else self._unfolded(part, stream)
-        tried = self._builder.tried(F.struct(value.alias("value")))
-        behind, known = Column(stream, column.field + 1), F.col(tried_name(column.field))
-        flag = Computed(
-            part, HiddenColumn(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, known.isNull()
-        )
-        made = replace(made, value=known.getField("value"), flag=flag, tried=tried)
-        self.computed[stream] += [made, flag]
-        return made
+        position = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
+        column = ComputedColumn(part, HiddenColumn(text, type_, moved=self._shift(part)), kind, position, value)
+        if self._cannot_raise(part):
+            self.computed[stream].append(column)
+            return column
+        value = value if self._is_planned(value, stream) else self._without_constants(part, stream)
+        attempt = self._builder.null_if_raises(F.struct(value.alias("value")))
+        behind, outcome = Column(stream, position.field + 1), F.col(attempt_name(position.field))
+        failed = HiddenColumn(f"{text} failed", pa.bool_(), failed=True)
+        flag = ComputedColumn(part, failed, T.BooleanType(), behind, outcome.isNull())
+        column = replace(column, value=outcome.getField("value"), flag=flag, attempt=attempt)
+        self.computed[stream] += [column, flag]
+        return column
 
 
-def _alike(one: Part, two: Part) -> bool:
+def _is_same(one: ParsedNode, two: ParsedNode) -> bool:
     """Tell whether two parts compute the same; Spark takes 0.0 and -0.0 for equal, but writes them differently."""
     return bool(one.handle.equals(two.handle)) and one.handle.sql() == two.handle.sql()
 
 
-def _is_float_cast(part: Part) -> bool:
+def _is_float_cast(part: ParsedNode) -> bool:
     if part.kind == "Cast":
         return str(part.handle.dataType().simpleString()) == "float"
     return part.kind == "UnresolvedFunction" and part.names[-1].lower() == "float" and len(part.children) == 1
 
 
-def _is_explicit(part: Part, kind: T.DataType) -> bool:
-    """Tell whether a part says itself how its text is compared: as a column it would no longer prevail."""
+def _has_collation(part: ParsedNode, kind: T.DataType) -> bool:
+    """Tell whether a part sets its collation explicitly: as a column it would no longer take precedence."""
     return collation(kind) is not None and any(inner.kind == "Collate" for inner in part.walk())
 
 
-def numbered(kind: T.StructType) -> T.StructType:
-    """Return a stream's columns by their numbers."""
+def number_columns(kind: T.StructType) -> T.StructType:
+    """Return a stream's schema with its columns under their numbers."""
     return T.StructType([T.StructField(column_name(at), field.dataType) for at, field in enumerate(kind.fields)])
 
 
 def collation(kind: T.DataType) -> str | None:
-    """Return a type's name if it holds text that is compared by a collation, not byte by byte; else None."""
+    """Return a type's name if its text is compared by a collation, not byte by byte; else None."""
     name = kind.simpleString()
     return name if "collate" in name.lower() else None

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import DefinitionWarning
 from watersmeet.predicate.model import Dialect
-from watersmeet.spark.sql.catalyst import Part, kind_of, origin_of, walk
-from watersmeet.spark.sql.names import FUNCTION
+from watersmeet.spark.sql.catalyst import ParsedNode, kind_of, origin_of, walk
+from watersmeet.spark.sql.condition_names import FUNCTION
 
 CASTS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "date", "timestamp",
                    "binary"})  # fmt: skip
@@ -19,7 +19,7 @@ UNNAMED = frozenset({"CommonExpressionRef", "NamedLambdaVariable"})
 """Nodes that stand for another part of the condition under a generated name."""
 
 
-def warn_of_casts(spark: SparkSession, clauses: Sequence[tuple[str, Part, Any]], dialect: Dialect) -> None:
+def warn_of_casts(spark: SparkSession, clauses: Sequence[tuple[str, ParsedNode, Any]], dialect: Dialect) -> None:
     """Warn of conjuncts in which Spark implicitly casts texts to numbers, times or booleans.
 
     Args:

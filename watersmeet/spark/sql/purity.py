@@ -1,4 +1,4 @@
-"""What `where` must not hold: whatever reaches out of the query, or would answer otherwise when asked again."""
+"""What `where` must not contain: anything that reaches outside the query, or that is nondeterministic."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,18 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.sql.catalyst import Part, expressions, items, kind_of, origin_of, places_of, quiet, said, walk
-from watersmeet.spark.sql.convert import Text
+from watersmeet.spark.sql.catalyst import (
+    ParsedNode,
+    error_sentence,
+    error_spans,
+    expressions,
+    items,
+    kind_of,
+    origin_of,
+    walk,
+    without_error_log,
+)
+from watersmeet.spark.sql.source_text import ConditionText
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
                         "FunctionTableSubqueryArgumentExpression"})  # fmt: skip
@@ -22,8 +32,8 @@ WINDOWS = frozenset({"WindowExpression", "UnresolvedWindowExpression"})
 OUTSIDE = frozenset({"CallMethodViaReflection", "TryReflect", "CurrentUser", "CurrentDatabase", "CurrentCatalog",
                      "SessionUser", "SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
                      "VariableReference", "UnresolvedVariable"})  # fmt: skip
-KNOWN = frozenset({"CurrentTimeZone"})
-"""What looks like the environment, but is a setting that belongs to the query."""
+SETTINGS = frozenset({"CurrentTimeZone"})
+"""Nodes that look like the environment, but read a setting that belongs to the query."""
 TIMES = frozenset({"Cast", "ParseToTimestamp", "ParseToDate"})
 CLOCK = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentBatchTimestamp",
                    "CurDateExpressionBuilder"})  # fmt: skip
@@ -31,17 +41,17 @@ NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localti
                    "session_user", "grouping__id"})  # fmt: skip
 MOMENTS = ("date", "timestamp", "timestamp_ntz")
 SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
-"""Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
+"""Texts that Spark reads as moments by the clock when it casts a constant to a date or timestamp."""
 NOT_OF_ROWS = {
     "agg_funcs": "look at many rows",
     "generator_funcs": "turn one row into several",
     "window_funcs": "look at other rows",
     "table_funcs": "make tables",
 }
-"""Groups of functions that are no functions of a row."""
+"""Groups of functions that don't compute a value of one row."""
 CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
 SUBQUERY = "`where` can't contain a subquery; join the other table as a stream."
-CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
+NONDETERMINISTIC = "{} would answer differently from run to run; `where` must be deterministic."
 OTHERWISE = "This isn't computed row by row; compute it before the join."
 PLANS = {
     "Aggregate": "An aggregate looks at many rows; `where` looks at one combination of rows.",
@@ -51,7 +61,7 @@ PLANS = {
 
 
 def why_not(group: str, kind: str) -> str:
-    """Return why `where` can't hold a function; empty if it can."""
+    """Return why `where` can't contain a function; empty if it can."""
     if group in NOT_OF_ROWS:
         return NOT_OF_ROWS[group]
     if kind in CHANCE:
@@ -67,19 +77,19 @@ def refuse_variables(text: str) -> None:
     """Refuse `${...}`, which Spark's parser fills in from its settings and the environment.
 
     Raises:
-        SqlError: If the text holds one.
+        SqlError: If the text contains one.
     """
-    found = re.search(r"\$\{[^}]*\}", text)
-    if found:
-        raise SqlError("Variables are not filled in; put the value into the text.", text, *found.span())
+    match = re.search(r"\$\{[^}]*\}", text)
+    if match:
+        raise SqlError("Variables are not filled in; put the value into the text.", text, *match.span())
 
 
-def refuse(part: Part, text: str) -> None:
-    """Refuse a part that no condition may hold, before its names are looked up."""
+def refuse(part: ParsedNode, text: str) -> None:
+    """Refuse a part that no condition may contain, before its names are looked up."""
     if part.kind in SUBQUERIES:
         raise Refusal(SUBQUERY)
     if is_by_clock(part, text):
-        raise Refusal(CHANGING.format(text))
+        raise Refusal(NONDETERMINISTIC.format(text))
     if part.kind == "ExpressionWithUnresolvedIdentifier":
         raise Refusal("Write the name itself in place of IDENTIFIER.")
     if part.kind in PARAMETERS:
@@ -88,29 +98,29 @@ def refuse(part: Part, text: str) -> None:
         raise Refusal(PLANS["Window"])
 
 
-def is_by_clock(part: Part, text: str) -> bool:
+def is_by_clock(part: ParsedNode, text: str) -> bool:
     """Tell whether a part is a constant such as TIMESTAMP 'now', which Spark's parser has read off the clock.
 
-    [!] The word may be written with escapes, and comments may stand before it: all but digits is taken for one.
+    [!] The word may be written with escapes, after comments: everything but digits is taken for it.
     """
     if part.kind != "Literal" or part.handle.dataType().typeName() not in MOMENTS:
         return False
-    quoted = re.search(r"(['\"])([^'\"]*)\1\s*$", text)
-    return quoted is None or re.match(r"\s*([+-]?\d|epoch\b)", quoted[2], re.IGNORECASE) is None
+    content = re.search(r"(['\"])([^'\"]*)\1\s*$", text)
+    return content is None or re.match(r"\s*([+-]?\d|epoch\b)", content[2], re.IGNORECASE) is None
 
 
 def refuse_name(names: Sequence[str], scope: Scope) -> None:
-    """Refuse a name that Spark would take for a function if no column is called so."""
+    """Refuse a name that Spark takes for a function if no column has it."""
     if len(names) == 1 and names[0].lower() in NAMES and not scope.has_column(names[0]):
-        raise Refusal(CHANGING.format(names[0]))
+        raise Refusal(NONDETERMINISTIC.format(names[0]))
 
 
-def check(text: Text, plan: Any) -> None:
-    """Refuse an analysed condition that reaches out of the query or isn't deterministic.
+def check(text: ConditionText, plan: Any) -> None:
+    """Refuse an analysed condition that reaches outside the query or is nondeterministic.
 
     Args:
         text: The text.
-        plan: The analysed plan that selects its conjuncts.
+        plan: The analysed plan whose columns are its conjuncts.
     """
     for operator in walk(plan):  # a function in SQL has operators of its own
         kind = kind_of(operator)
@@ -120,31 +130,31 @@ def check(text: Text, plan: Any) -> None:
         _check_node(text, node)
 
 
-def _check_node(text: Text, node: Any) -> None:
-    kind, called = kind_of(node), changing(node)
+def _check_node(text: ConditionText, node: Any) -> None:
+    kind, call = kind_of(node), nondeterministic_call(node)
     problem = None
     if kind in SUBQUERIES:
         problem = SUBQUERY
-    elif kind in OUTSIDE or (kind.startswith("Current") and kind not in KNOWN | CLOCK):
+    elif kind in OUTSIDE or (kind.startswith("Current") and kind not in SETTINGS | CLOCK):
         problem = f"{node.prettyName()} reaches outside the query, which `where` must not do."
     elif kind == "XmlToStructs" and "rowvalidationxsdpath" in str(node.options().toString()).lower():
         problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` must not do."
-    elif called is not None:
-        problem = CHANGING.format(called)
+    elif call is not None:
+        problem = NONDETERMINISTIC.format(call)
     if problem is not None:
-        raise SqlError(problem, text.text, *text.placed(origin_of(node.origin())))
+        raise SqlError(problem, text.text, *text.spark_span(origin_of(node.origin())))
 
 
-def changing(node: Any) -> str | None:
-    """Return how a node that answers by chance or by the clock is called; None if it doesn't."""
+def nondeterministic_call(node: Any) -> str | None:
+    """Return the name of a node that itself depends on chance or on the clock; None if it doesn't."""
     kind = kind_of(node)
-    if kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
+    if kind in CLOCK or not (node.deterministic() or _has_nondeterministic_child(node)) or _is_random(node, kind):
         return str(node.prettyName())
     return f"'{_constant(node.children().apply(0))}'" if kind in TIMES and _is_special(node) else None
 
 
 def _is_random(node: Any, kind: str) -> bool:
-    """Tell whether a node encrypts with an initial vector of chance, which Spark doesn't count as nondeterministic."""
+    """Tell whether a node encrypts with a random initial vector, which Spark doesn't count as nondeterministic."""
     if kind != "AesEncrypt":
         return False
     _, _, mode, _, vector, *_ = items(node.children())
@@ -152,42 +162,42 @@ def _is_random(node: Any, kind: str) -> bool:
 
 
 def _is_special(node: Any) -> bool:
-    """Tell whether a node makes a moment by the clock of a constant text."""
-    moment = node.dataType().typeName() in MOMENTS
+    """Tell whether a node turns a constant text into a moment by the clock."""
+    is_moment = node.dataType().typeName() in MOMENTS
     text = node.children().apply(0)
-    given = _constant(text) if moment and text.dataType().typeName() == "string" else None
-    return isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None
+    value = _constant(text) if is_moment and text.dataType().typeName() == "string" else None
+    return isinstance(value, str) and re.match(SPECIAL, value, re.IGNORECASE) is not None
 
 
 def _constant(node: Any) -> Any:
-    """Return the value of a constant, text as such; None of anything else."""
+    """Return the value of a constant, text as a string; None for anything else."""
     if not node.foldable():
         return None
     try:
-        with quiet():
+        with without_error_log():
             value = node.eval(None)
     except (Py4JError, PySparkException):  # it raises, or is only rewritten later
         return None
     return value.toString() if hasattr(value, "toString") else value
 
 
-def _undecided(node: Any) -> bool:
-    """Tell whether a node is not deterministic only because something inside it isn't: that is to be named."""
+def _has_nondeterministic_child(node: Any) -> bool:
+    """Tell whether a child of a node is nondeterministic: then errors are about that."""
     return any(not child.deterministic() for child in items(node.children()))
 
 
-def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:
-    """Return what Spark's analyser says of a condition, with the place underlined."""
-    problem = said(error)
+def analysis_error(text: ConditionText, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:
+    """Return an error of Spark's analyser as ours, with the position underlined."""
+    problem = error_sentence(error)
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`")
-        near = get_close_matches(name.lower(), [predicate.name for predicate in predicates], n=3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        similar = get_close_matches(name.lower(), [predicate.name for predicate in predicates], n=3)
+        hint = f"did you mean {' or '.join(similar)}? " if similar else ""
         problem = f"There is no function {name}; {hint}a Python predicate must be listed in predicates=[...]"
     if "time/session window expressions" in problem:
         problem = (
             "window(..) can't be compared between streams; give both window=wm.tumbling('10 minutes') instead, or "
             "compare floor(unix_seconds(ts) / 600)"
         )
-    places = places_of(error)
-    return SqlError(f"{problem}.", text.text, *text.placed(places[0] if places else None))
+    spans = error_spans(error)
+    return SqlError(f"{problem}.", text.text, *text.spark_span(spans[0] if spans else None))

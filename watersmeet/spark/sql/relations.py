@@ -1,14 +1,15 @@
-"""From a statement's FROM and WHERE to one join, or joins that are streams of others, which mean what SQL means.
+"""Turns a statement's FROM and WHERE into one join, or joins that are streams of others, with the semantics of SQL.
 
-Most statements are one join: streams that every result has, and optional streams that are matched with these alone. A
-condition after ON that names an optional stream, and full and right joins of more than two streams, need the results
-of what stands before: that becomes an inner join, a stream of the one that follows.
+Most statements are one join: required streams, and optional streams that are matched with these alone. A condition
+after ON that names an optional stream, and full and right joins of more than two streams, need the results of the
+relations before them: these become an inner join, a stream of the next one.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -22,32 +23,34 @@ from watersmeet.query.windows import Sliding
 from watersmeet.spark.api.define import Conditions, Join, JoinOptions, define
 from watersmeet.spark.api.output_columns import struct_of
 from watersmeet.spark.api.stream import Stream, stream
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.sql.catalyst import Part, parse
-from watersmeet.spark.sql.convert import Text
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.sql.catalyst import ParsedNode, parse
+from watersmeet.spark.sql.condition_names import ATTRIBUTE, FUNCTION
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.names import ATTRIBUTE
-from watersmeet.spark.sql.renaming import Merged, Names
-from watersmeet.spark.sql.strictness import Attribute, Resolve, null_rejected
+from watersmeet.spark.sql.source_text import ConditionText
+from watersmeet.spark.sql.statement_names import StatementNames, UsingColumn
 from watersmeet.spark.sql.where import conjuncts_of
 
 HOWS: dict[JoinKind, How] = {
     "left": "left", "semi": "semi", "anti": "anti", "asof": "asof", "asof left": "asof left"
 }  # fmt: skip
-"""What a join asks of the stream on its right."""
+"""The role of the stream on the right of a join."""
+COMPARISONS = {"EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"}
+STRICT = {"Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast"}
+"""Operators that are NULL if an operand is."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Streams that are joined, as far as a statement has been read.
+    """The join of the relations of a statement that have been read so far.
 
     Attributes:
-        streams: The streams of the join, by name; those that are joins among them.
-        how: What is asked of the optional ones.
-        on: What their partners are.
-        where: What is asked of all combinations.
-        paths: Where each stream of the statement is found that may still be named: `b`, or `a_b.b` inside a join.
-        merged: The columns of USING, by their names in small letters.
+        streams: The streams of the join, by name; some may be joins.
+        how: The roles of optional streams.
+        on: The conditions on their partners.
+        where: The conditions on all combinations.
+        paths: The path of each stream of the statement that may still be named: `b`, or `a_b.b` inside a join.
+        using: The columns of USING, by their names in small letters.
     """
 
     streams: Mapping[str, Stream]
@@ -55,32 +58,32 @@ class Draft:
     on: Mapping[str, str] = field(default_factory=dict)
     where: tuple[str, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
-    merged: Mapping[str, Merged] = field(default_factory=dict)
+    using: Mapping[str, UsingColumn] = field(default_factory=dict)
 
     @staticmethod
     def of(name: str, one: Stream) -> "Draft":
-        """Return a single stream."""
+        """Return the draft of a single stream."""
         return Draft({name: one}, paths={name: name})
 
     @property
     def is_full(self) -> bool:
-        """Whether it is a full join, to which nothing can be added."""
+        """Whether it is a full join, to which no stream can be added."""
         return "full" in self.how.values()
 
     @property
     def is_as_of(self) -> bool:
-        """Whether only the newest partner counts in some stream."""
+        """Whether a stream has only its newest partner in results."""
         return any(kind in ("asof", "asof left") for kind in self.how.values())
 
-    def lacks(self, names: Collection[str]) -> bool:
-        """Tell whether results may lack one of some streams of the statement."""
+    def may_lack(self, names: Collection[str]) -> bool:
+        """Tell whether results may lack one of these streams of the statement."""
         return any(name in self.paths and (self.is_full or self.root(name) in self.how) for name in names)
 
     def root(self, name: str) -> str:
-        """Return the stream of the join in which a stream of the statement is found."""
+        """Return the join's stream that is, or contains, a stream of the statement."""
         return self.paths[name].partition(".")[0]
 
-    def times(self, other: "Draft") -> "Draft":
+    def product(self, other: "Draft") -> "Draft":
         """Return the product of two drafts, neither of them a full join."""
         return Draft(
             {**self.streams, **other.streams},
@@ -88,7 +91,7 @@ class Draft:
             {**self.on, **other.on},
             self.where + other.where,
             {**self.paths, **other.paths},
-            {name: merged for name, merged in self.merged.items() if name not in other.merged} | dict(other.merged),
+            {**self.using, **other.using},
         )
 
 
@@ -97,17 +100,17 @@ def join_statement(statement: Statement, sources: Mapping[str, Stream], options:
 
     Args:
         statement: The statement.
-        sources: Its streams, by the names that it gives them.
-        options: What else the user said.
+        sources: Its streams, by their names in the statement.
+        options: The user's other options.
 
     Raises:
         SqlError: If a condition can't be read; the span is underlined.
-        DefinitionError: If the join can't be.
+        DefinitionError: If the join is not possible.
     """
-    return _Builder(sources, options).build(statement)
+    return _JoinBuilder(sources, options).build(statement)
 
 
-class _Builder:
+class _JoinBuilder:
     def __init__(self, sources: Mapping[str, Stream], options: JoinOptions) -> None:
         self._sources, self._options = sources, options
         self._spark = next(iter(sources.values()))._ws_part.session
@@ -118,29 +121,29 @@ class _Builder:
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
             )
-        draft = reduce(self._joined, statement.subqueries, self._listed(statement.relations))
-        draft, condition = self._filtered(draft, statement)
+        draft = reduce(self._join, statement.subqueries, self._read_from(statement.relations))
+        draft, condition = self._apply_where(draft, statement)
         names = self._names(draft)
-        select: str | list[SparkColumn] | None = statement.select and names.listed(statement.select)
+        select: str | list[SparkColumn] | None = statement.select and names.select_list(statement.select)
         if select is None and any("." in path for path in draft.paths.values()):
-            select = self._everything(draft)
-        return self._defined(draft, select, condition and names.condition(condition), self._options)
+            select = self._all_streams(draft)
+        return self._define(draft, select, condition and names.condition(condition), self._options)
 
     # -- FROM
 
-    def _listed(self, relations: Sequence[Relation]) -> Draft:
-        """Return the FROM list.
+    def _read_from(self, relations: Sequence[Relation]) -> Draft:
+        """Return the draft of a FROM list.
 
-        [!] To Spark a comma is one more join: those that follow it join all that stands before, unless a setting says
-        otherwise.
+        [!] To Spark a comma is one more join: joins after it apply to all relations before them, unless a setting
+        changes that.
         """
         first, *others = ((self._single(relation), relation.joins) for relation in relations)
-        draft = reduce(self._joined, first[1], first[0])
+        draft = reduce(self._join, first[1], first[0])
         for single, joins in others:
             if self._joins_precede_commas:
-                draft = self._product(draft, reduce(self._joined, joins, single))
+                draft = self._product(draft, reduce(self._join, joins, single))
             else:
-                draft = reduce(self._joined, joins, self._product(draft, single))
+                draft = reduce(self._join, joins, self._product(draft, single))
         return draft
 
     @property
@@ -152,166 +155,168 @@ class _Builder:
         return Draft.of(relation.first.name, self._sources[relation.first.name])
 
     def _product(self, one: Draft, two: Draft) -> Draft:
-        return self._open(one).times(self._open(two))
+        return self._extensible(one).product(self._extensible(two))
 
-    def _open(self, draft: Draft) -> Draft:
-        """Return a draft to which streams can be added that every result has.
+    def _extensible(self, draft: Draft) -> Draft:
+        """Return a draft to which required streams can be added.
 
-        [!] Not to an as-of join: its partners are those before the streams that stand before it, not before all.
+        [!] They can't be added to an as-of join: its partners are no later than the streams before it, not than all.
         """
-        return self._nested(draft) if draft.is_full or draft.is_as_of else draft
+        return self._nest(draft) if draft.is_full or draft.is_as_of else draft
 
-    def _joined(self, draft: Draft, joined: JoinedStream) -> Draft:
-        """Return a draft to which one more stream is joined."""
-        name, (on, merged) = joined.stream.name, self._condition(draft, joined)
+    def _join(self, draft: Draft, join: JoinedStream) -> Draft:
+        """Return a draft with one more stream."""
+        name, (on, using) = join.stream.name, self._condition(draft, join)
         right = Draft.of(name, self._sources[name])
-        draft = self._open(draft) if draft.is_full or joined.kind == "inner" else draft
-        if joined.kind in ("right", "full"):
-            return self._either_side(draft, right, joined, on, merged)
-        if draft.lacks(self._names(draft.times(right)).streams(on)):
-            draft = self._nested(draft)
-        both = replace(draft.times(right), merged={**draft.merged, **merged})
-        if joined.kind == "inner":
+        draft = self._extensible(draft) if draft.is_full or join.kind == "inner" else draft
+        if join.kind in ("right", "full"):
+            return self._join_right(draft, right, join, on, using)
+        if draft.may_lack(self._names(draft.product(right)).streams(on)):
+            draft = self._nest(draft)
+        both = replace(draft.product(right), using={**draft.using, **using})
+        if join.kind == "inner":
             return replace(both, where=both.where + ((on,) if on else ()))
-        how = {**both.how, name: HOWS[joined.kind]}
-        paths = draft.paths if joined.kind in ("semi", "anti") else both.paths  # what is only asked has no name later
+        how = {**both.how, name: HOWS[join.kind]}
+        paths = draft.paths if join.kind in ("semi", "anti") else both.paths  # streams of EXISTS can't be named later
         return replace(both, how=how, on={**both.on, name: on or "TRUE"}, paths=paths)
 
-    def _either_side(
-        self, draft: Draft, right: Draft, joined: JoinedStream, on: str, merged: Mapping[str, Merged]
+    def _join_right(
+        self, draft: Draft, right: Draft, join: JoinedStream, on: str, using: Mapping[str, UsingColumn]
     ) -> Draft:
-        """Return a right or full join, whose left side may be missing as a whole."""
-        left = draft if len(draft.streams) == 1 else self._nested(draft)
+        """Return a right or full join, in which results may lack the left side as a whole."""
+        left = draft if len(draft.streams) == 1 else self._nest(draft)
         (before,), (name,) = left.streams, right.streams
-        both = replace(left.times(right), merged={**left.merged, **merged})
-        if joined.kind == "full":
+        both = replace(left.product(right), using={**left.using, **using})
+        if join.kind == "full":
             return replace(both, how={name: "full"}, on={name: on})
         return replace(both, streams={**right.streams, **left.streams}, how={before: "left"}, on={before: on})
 
-    def _condition(self, draft: Draft, joined: JoinedStream) -> tuple[str, dict[str, Merged]]:
-        """Return the condition of a join, and the columns that USING merges."""
-        name, parts, merged = joined.stream.name, list[str](), dict[str, Merged]()
-        for column in joined.using:
-            left, own = self._using(draft, column), f"{quoted(name)}.{quoted(column)}"
+    def _condition(self, draft: Draft, join: JoinedStream) -> tuple[str, dict[str, UsingColumn]]:
+        """Return the condition of a join, and its columns of USING."""
+        name, parts, using = join.stream.name, list[str](), dict[str, UsingColumn]()
+        for column in join.using:
+            left, own = self._left_column(draft, column), f"{quote_name(name)}.{quote_name(column)}"
             if column.lower() not in map(str.lower, self._columns[name]):
                 raise DefinitionError(f"USING ({column}): '{name}' has no such column.")
             parts.append(f"{left.text} = {own}")
-            streams = left.streams | {name}
-            kinds = {"right": Merged(own, frozenset({name})), "full": Merged(f"coalesce({left.text}, {own})", streams)}
-            merged[column.lower()] = kinds.get(joined.kind, left)
-        return " AND ".join(parts) if joined.using else joined.on, merged
+            if join.kind == "right":
+                using[column.lower()] = UsingColumn(own, frozenset({name}))
+            elif join.kind == "full":
+                using[column.lower()] = UsingColumn(f"coalesce({left.text}, {own})", left.streams | {name})
+            else:
+                using[column.lower()] = left
+        return " AND ".join(parts) if join.using else join.on, using
 
-    def _using(self, draft: Draft, column: str) -> Merged:
-        """Return what a column of USING is on the left side."""
-        if column.lower() in draft.merged:
-            return draft.merged[column.lower()]
+    def _left_column(self, draft: Draft, column: str) -> UsingColumn:
+        """Return a column of USING as it is on the left side."""
+        if column.lower() in draft.using:
+            return draft.using[column.lower()]
         owners = self._names(draft).owners(column)
         if len(owners) != 1:
-            which = (
+            problem = (
                 f"both {' and '.join(owners)} have it; write ON" if owners else "no stream before it has such a column"
             )
-            raise DefinitionError(f"USING ({column}): {which}.")
-        return Merged(f"{quoted(owners[0])}.{quoted(column)}", frozenset(owners))
+            raise DefinitionError(f"USING ({column}): {problem}.")
+        return UsingColumn(f"{quote_name(owners[0])}.{quote_name(column)}", frozenset(owners))
 
     # -- joins within joins
 
-    def _nested(self, draft: Draft) -> Draft:
-        """Return a draft as a single stream, a join of its own, whose window is the widest that its streams were given.
+    def _nest(self, draft: Draft) -> Draft:
+        """Return a draft as a single stream, a join of its own, with the widest of its streams' own windows.
 
-        [!] Windows that follow from conditions say nothing of the streams that are yet to be joined.
+        [!] Windows that follow from conditions don't hold for streams that are joined later.
         """
         if len(draft.streams) == 1:
             return draft
-        inner = self._defined(draft, None, None, self._options.inside)
+        inner = self._define(draft, None, None, self._options.inside)
         name = "_".join(draft.streams)
-        while name.lower() in {known.lower() for known in self._sources}:
+        while name.lower() in {source.lower() for source in self._sources}:
             name += "_"
         windows = [one._ws_part.window for one in draft.streams.values() if not one._ws_part.table]
         spans = [window.span for window in windows if window.span is not None]
         nested = stream(name, inner, window=Sliding(max(spans)) if len(spans) == len(windows) else None)
         return Draft(
-            {name: nested}, paths={of: f"{name}.{path}" for of, path in draft.paths.items()}, merged=draft.merged
+            {name: nested}, paths={of: f"{name}.{path}" for of, path in draft.paths.items()}, using=draft.using
         )
 
-    def _defined(
+    def _define(
         self, draft: Draft, select: str | Sequence[SparkColumn] | None, condition: str | None, options: JoinOptions
     ) -> Join:
-        """Return a draft as a join; streams that every result has come first."""
-        renamed = self._names(draft).condition
+        """Return a draft as a join; required streams come first."""
+        with_paths = self._names(draft).condition
         required = [one for name, one in draft.streams.items() if name not in draft.how]
         optional = [one for name, one in draft.streams.items() if name in draft.how]
-        where = [renamed(text) for text in draft.where]
+        where = [with_paths(text) for text in draft.where]
         whole = " AND ".join(f"({text})" for text in where) if len(where) > 1 else where[0] if where else None
-        on = {name: renamed(text) for name, text in draft.on.items()}
-        asked = Conditions(whole, on, draft.how, condition)
-        return define([*required, *optional], asked, select, options)
+        on = {name: with_paths(text) for name, text in draft.on.items()}
+        return define([*required, *optional], Conditions(whole, on, draft.how, condition), select, options)
 
-    def _everything(self, draft: Draft) -> list[SparkColumn]:
-        """Return what `SELECT *` stands for where streams are inside joins: a struct per stream, and the time."""
-        shown = []
+    def _all_streams(self, draft: Draft) -> list[SparkColumn]:
+        """Return the list for `SELECT *` if streams are inside joins: a struct per stream, and the time."""
+        structs = []
         for name, path in draft.paths.items():
             root, _, inside = path.partition(".")
             if inside:
-                shown.append(F.col(f"{quoted(root)}.{inside}").alias(name))
+                structs.append(F.col(f"{quote_name(root)}.{inside}").alias(name))
             else:
                 part = draft.streams[root]._ws_part
-                shown.append(struct_of(root, part.schema.names, draft.lacks([name]), part.time))
-        return [*shown, F.col("_time")]
+                structs.append(struct_of(root, part.schema.names, draft.may_lack([name]), part.time))
+        return [*structs, F.col("_time")]
 
     # -- WHERE
 
-    def _filtered(self, draft: Draft, statement: Statement) -> tuple[Draft, str | None]:
-        """Return a draft with what WHERE asks of combinations, and what it asks of results that may lack a stream."""
+    def _apply_where(self, draft: Draft, statement: Statement) -> tuple[Draft, str | None]:
+        """Return a draft with WHERE's conditions on combinations; and those on results that may lack a stream."""
         if statement.where is None:
             return draft, None
         parts = conjuncts_of(parse(self._spark, statement.where))
-        texts = {part: Text(statement.where).of(part) for part in parts}
+        texts = {part: ConditionText(statement.where).of(part) for part in parts}
         draft = reduce(self._with_required, parts, draft)
-        late = [part for part in parts if draft.is_full or draft.lacks(self._names(draft).streams(texts[part]))]
+        late = [part for part in parts if draft.is_full or draft.may_lack(self._names(draft).streams(texts[part]))]
         if not late:
             return replace(draft, where=(statement.where, *draft.where)), None
         early = tuple(texts[part] for part in parts if part not in late)
         for part in late:
             others = [statement.select or "", *(texts[other] for other in late if other is not part)]
-            name = self._unmatched(draft, part, ", ".join(others)) if statement.select is not None else None
+            name = self._anti_stream(draft, part, ", ".join(others)) if statement.select is not None else None
             if name is not None:
                 late = [other for other in late if other is not part]
                 draft = replace(draft, how={**draft.how, name: "anti"})
         return replace(draft, where=early + draft.where), " AND ".join(f"({texts[part]})" for part in late) or None
 
-    def _with_required(self, draft: Draft, part: Part) -> Draft:
-        """Return a draft in which streams are required that a condition of WHERE does not hold without.
+    def _with_required(self, draft: Draft, part: ParsedNode) -> Draft:
+        """Return a draft in which streams are required without which a condition of WHERE can't hold.
 
-        [!] Not as-of streams: WHERE looks at the newest partner, it does not choose it.
+        [!] Except as-of streams: WHERE tests the newest partner, it does not choose it.
         """
-        names = {attribute.stream for attribute in null_rejected(part, self._resolve(draft))}
-        for root in {draft.root(name) for name in names if draft.lacks([name])}:
+        names = {attribute.stream for attribute in _null_rejecting(part, self._resolver(draft))}
+        for root in {draft.root(name) for name in names if draft.may_lack([name])}:
             if draft.is_full or draft.how[root] == "left":
                 draft = _require(draft, root)
         return draft
 
-    def _unmatched(self, draft: Draft, part: Part, others: str) -> str | None:
-        """Return the stream b of which `b.x IS NULL` says that there is no partner: no partner has NULL there.
+    def _anti_stream(self, draft: Draft, part: ParsedNode, others: str) -> str | None:
+        """Return the stream b if a condition is `b.x IS NULL` and no partner has NULL there: an anti join with b.
 
         Args:
             draft: The streams.
             part: The condition.
-            others: What else the statement asks of results; it must not name the stream.
+            others: The rest of the statement that reads results; it must not name the stream.
         """
         if part.kind != "IsNull":
             return None
         (value,) = part.children
-        asked = self._resolve(draft)(value.names) if value.kind == ATTRIBUTE else None
-        if asked is None or value.names[-1].lower() != asked.column or draft.how.get(asked.stream) != "left":
+        column = self._resolver(draft)(value.names) if value.kind == ATTRIBUTE else None
+        if column is None or value.names[-1].lower() != column.column or draft.how.get(column.stream) != "left":
             return None
-        on = conjuncts_of(parse(self._spark, draft.on[asked.stream])) if asked.stream in draft.on else []
-        never = {attribute for condition in on for attribute in null_rejected(condition, self._resolve(draft))}
-        never.add(Attribute(asked.stream, draft.streams[asked.stream]._ws_part.time.lower()))
-        named = self._names(draft).streams(others)
-        return asked.stream if asked in never and asked.stream not in named else None
+        on = conjuncts_of(parse(self._spark, draft.on[column.stream])) if column.stream in draft.on else []
+        never_null = {attribute for condition in on for attribute in _null_rejecting(condition, self._resolver(draft))}
+        never_null.add(Attribute(column.stream, draft.streams[column.stream]._ws_part.time.lower()))
+        is_read = column.stream in self._names(draft).streams(others)
+        return column.stream if column in never_null and not is_read else None
 
-    def _resolve(self, draft: Draft) -> Resolve:
-        """Return what tells which column of which stream a name means."""
+    def _resolver(self, draft: Draft) -> "Resolve":
+        """Return a function that finds the column that a name means."""
         names = self._names(draft)
 
         def resolve(path: list[str]) -> Attribute | None:
@@ -323,20 +328,63 @@ class _Builder:
 
         return resolve
 
-    def _names(self, draft: Draft) -> Names:
-        return Names(draft.paths, self._columns, draft.merged)
+    def _names(self, draft: Draft) -> StatementNames:
+        return StatementNames(draft.paths, self._columns, draft.using)
 
 
 def _require(draft: Draft, root: str) -> Draft:
-    """Return a draft whose results all have a tuple of a stream."""
+    """Return a draft in which a stream is required."""
     if draft.is_full:
         (other,) = (name for name in draft.streams if name != root)
         return replace(draft, how={other: "left"}, on=dict.fromkeys([other], *draft.on.values()))
     how = {name: kind for name, kind in draft.how.items() if name != root}
     on = {name: text for name, text in draft.on.items() if name != root}
-    asked = (draft.on[root],) if root in draft.on else ()
-    return replace(draft, how=how, on=on, where=draft.where + asked)
+    condition = (draft.on[root],) if root in draft.on else ()
+    return replace(draft, how=how, on=on, where=draft.where + condition)
 
 
 def _columns(source: Stream) -> list[str]:
     return [name for name in source._ws_part.schema.names if name != TABLE_TIME]
+
+
+# -- columns whose NULL keeps a condition from being TRUE
+
+
+class Attribute(NamedTuple):
+    """A column of a stream, both in small letters."""
+
+    stream: str
+    column: str
+
+
+Resolve = Callable[[list[str]], Attribute | None]
+"""Returns the column that a name means; None if it is ambiguous or unknown."""
+
+
+def _null_rejecting(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
+    """Return columns whose NULL keeps a condition from being TRUE; there may be others."""
+    return frozenset(_rejected_nulls(condition, resolve))
+
+
+def _rejected_nulls(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+    if part.kind in COMPARISONS:
+        for side in part.children:
+            yield from _strict_columns(side, resolve)
+    elif part.kind in ("In", "IsNotNull") or _is_between(part):
+        yield from _strict_columns(part.children[0], resolve)
+    elif part.kind == "Not" and (part.children[0].kind in {*COMPARISONS, "In"} or _is_between(part.children[0])):
+        yield from _rejected_nulls(part.children[0], resolve)
+
+
+def _strict_columns(value: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+    """Yield columns whose NULL makes a value NULL."""
+    if value.kind == ATTRIBUTE:
+        attribute = resolve(value.names)
+        yield from () if attribute is None else (attribute,)
+    elif value.kind in STRICT or (value.kind == FUNCTION and value.names == ["abs"]):
+        for child in value.children:
+            yield from _strict_columns(child, resolve)
+
+
+def _is_between(part: ParsedNode) -> bool:
+    return part.kind == FUNCTION and part.names == ["between"]

@@ -1,7 +1,7 @@
-"""The SELECT list, as Spark itself parses it: plain columns are the engine's own work, anything more is Spark's.
+"""The SELECT list, as Spark itself parses it: the join outputs plain columns itself, Spark computes everything else.
 
-What Spark computes, it computes over the results with one struct column per stream. A list is put to it as the user
-wrote it, except that names without a stream get theirs, and `a.*` becomes the columns it stands for.
+Spark computes a list over the results, with one struct column per stream. It gets the list as the user wrote it, except
+that names without a stream get theirs, and `a.*` becomes the columns it stands for.
 """
 
 import re
@@ -19,18 +19,28 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import OURS, TABLE_TIME, Scope, same_name
 from watersmeet.query.query import RESULT_TIME, Output, Query
 from watersmeet.spark.output.identity import ID
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.sql import untrusted
-from watersmeet.spark.sql.catalyst import Builder, Part, items, kind_of, origin_of, part_of, places_of, quiet, said
-from watersmeet.spark.sql.growing import Growing
-from watersmeet.spark.sql.names import ATTRIBUTE, STARS, VARIABLE
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.sql.catalyst import (
+    NodeBuilder,
+    ParsedNode,
+    error_sentence,
+    error_spans,
+    items,
+    kind_of,
+    origin_of,
+    parsed_node,
+    without_error_log,
+)
+from watersmeet.spark.sql.condition_names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.sql.purity import NAMES as NILADIC
 from watersmeet.spark.sql.purity import is_by_clock, refuse_variables
-from watersmeet.spark.sql.rewritten import Rewritten
+from watersmeet.spark.sql.source_text import EditedText
+from watersmeet.spark.sql.untrusted import check_plan, check_tree
+from watersmeet.spark.sql.value_limits import UntrustedLimits
 
 PREFIX = "SELECT "
 ROW_BY_ROW = {"Project", "Filter"}
-"""What Spark's plan of a list may consist of; the Filter is that of window(...), which has none for a NULL time."""
+"""The operators that Spark's plan of a list may consist of; window(...) has a Filter, for NULL times."""
 REFUSED = {
     "Aggregate": "is an aggregate, which would be computed for each batch separately; "
     "select the columns it reads, and aggregate the join's output",
@@ -39,7 +49,7 @@ REFUSED = {
     "Generate": "turns one row into several; select the column itself, and explode it in the join's output",
 }
 KEPT = f"{OURS}kept"
-"""The item of a list that says of each result whether it is one; no output column may be called so."""
+"""The item of a list by which results are filtered; no output column may have this name."""
 OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over the join's output"
 
 
@@ -48,15 +58,15 @@ class Selection:
     """A SELECT list that Spark computes over the results.
 
     Attributes:
-        source: As the user wrote it, and as Spark takes it.
-        plan: As Spark parsed it.
-        columns: Every column it reads.
+        source: The user's text, and the edited text for Spark.
+        plan: Spark's plan of it.
+        columns: All columns that it reads.
         identity: Whether it reads the results' `_id`.
-        sources: The output columns that are nothing but a column, by their names in small letters.
-        filters: Whether its last item, `KEPT`, is no output column but says which results there are.
+        sources: The columns behind output columns that are plain columns, by names in small letters.
+        filters: Whether its last item, `KEPT`, is no output column but filters the results.
     """
 
-    source: Rewritten
+    source: EditedText
     plan: Any
     columns: tuple[Column, ...]
     identity: bool
@@ -75,154 +85,160 @@ class Selection:
             frame: The frame.
             *beside: Other columns of it, which come first.
         """
-        computed = self._computed(frame, *beside)
-        return computed.where(KEPT).drop(KEPT) if self.filters else computed
+        results = self._project(frame, *beside)
+        return results.where(KEPT).drop(KEPT) if self.filters else results
 
-    def _computed(self, frame: DataFrame, *beside: str) -> DataFrame:
+    def _project(self, frame: DataFrame, *beside: str) -> DataFrame:
         if not beside:
             return _over(self.plan, frame)
-        builder, jvm = Builder(frame.sparkSession), frame.sparkSession._jvm
-        project: Any = jvm.org.apache.spark.sql.catalyst.plans.logical.Project  # type: ignore[union-attr]
-        shown = [*map(builder.attribute, beside), *items(self.plan.projectList())]
-        return _over(project(builder.sequence(shown), self.plan.child()), frame)
+        builder = NodeBuilder(frame.sparkSession)
+        nodes = [*map(builder.attribute, beside), *_items(self.plan)]
+        return _over(builder.project(nodes, self.plan.child()), frame)
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """A parsed SELECT list: the engine's own output columns if it names columns only, else what Spark computes."""
+class SelectList:
+    """A SELECT list: its output columns if all of them are plain columns, and the list for Spark to compute."""
 
     plain: tuple[Output, ...] | None
     computed: Selection
 
 
-def parse_select(text: str, query: Query, spark: SparkSession, people: bool = False) -> Selected:
+def parse_select(text: str, query: Query, spark: SparkSession, untrusted: bool = False) -> SelectList:
     """Parse a SELECT list over a join's streams.
 
     Args:
         text: The list.
         query: The join.
         spark: The session.
-        people: Whether the list comes from people, who may not do what the program may.
+        untrusted: Whether the list comes from people, who may do less than the program.
 
     Raises:
-        SqlError: If it can't be parsed, names what does not exist, asks for more than one result at a time, or is
-            no list.
+        SqlError: If it can't be parsed, names what does not exist, computes over several results, or is no list.
     """
-    listed = _listed(_parse(text, spark), text)
-    reader = _Reader(text, query, spark, people)
-    if not people:
+    listed = _parsed_items(_parse(text, spark), text)
+    reader = _TextReader(text, query, spark, untrusted)
+    if not untrusted:
         return reader.read(listed)
-    _check_untrusted(spark, listed, reader.error)
+    _check_text(spark, listed, reader.error)
     for part in (part for item in listed for part in item.walk()):
         span = _span(part)
         if is_by_clock(part, "" if span is None else text[slice(*span)]):
             raise reader.error("A moment by the clock is not allowed here; write the moment itself.", part)
-    made = reader.read(listed)
-    # Once more, as Spark takes it: no name that was written out may have made anything else of it.
-    _check_untrusted(
-        spark, _listed(made.computed.plan, text), lambda problem, part: _error(made.computed, problem, part)
-    )
-    return made
+    select_list = reader.read(listed)
+    # Check the edited text, too: qualified names must not have turned it into something else.
+    computed = select_list.computed
+    _check_text(spark, _parsed_items(computed.plan, text), lambda problem, part: _error(computed, problem, part))
+    return select_list
 
 
-def _check_untrusted(spark: SparkSession, listed: Sequence[Part], error: Callable[[str, Part], SqlError]) -> None:
-    untrusted.check(spark, listed, error, lambda part: False)
+def _check_text(
+    spark: SparkSession, listed: Sequence[ParsedNode], error: Callable[[str, ParsedNode], SqlError]
+) -> None:
+    check_tree(spark, listed, error, lambda part: False)
 
 
-def _listed(plan: Any, text: str) -> list[Part]:
+def _items(plan: Any) -> list[Any]:
+    return items(plan.projectList())
+
+
+def _parsed_items(plan: Any, text: str) -> list[ParsedNode]:
     """Return the items of a list.
 
     Raises:
-        SqlError: If they are nested too deeply to be looked at.
+        SqlError: If they are nested too deeply to be walked.
     """
     try:
-        return [part_of(item) for item in items(plan.projectList())]
+        return [parsed_node(item) for item in _items(plan)]
     except RecursionError:
         raise SqlError("select: This is nested too deeply.", text, 0, len(text)) from None
 
 
-def check_untrusted(selected: Selection, frame: DataFrame) -> Selection:
-    """Check a list of people's as `check` does; return it with what it makes limited in size.
+def check_untrusted(selection: Selection, frame: DataFrame) -> Selection:
+    """Check a list from people as `check` does; return it with limits for the values that it makes.
 
     Raises:
         SqlError: If it is refused, or makes a value that is too large.
     """
-    spark, listed = frame.sparkSession, _listed(selected.plan, selected.text)
-    growing = Growing(spark, listed, lambda problem, part: _error(selected, problem, part))
-    analysed = check(selected, frame)._jdf.queryExecution().analyzed()
-    untrusted.check_plan(analysed, lambda problem, node: _error_at(selected, problem, origin_of(node.origin())))
-    growing.analysed(analysed)
-    builder, jvm = Builder(spark), spark._jvm
-    made = [builder.rebuilt(part, lambda inner: None, growing.guarded) for part in listed]
-    names = [str(column.name()) for column in items(analysed.projectList())]
-    if len(names) == len(listed):  # [!] else, with a star, names stay as they are: what is tested is none
-        made = [_named(builder, *item) for item in zip(listed, made, names, strict=True)]
-    shown = [builder.unwrapped(node) for node in made]
-    project: Any = jvm.org.apache.spark.sql.catalyst.plans.logical.Project  # type: ignore[union-attr]
-    return replace(selected, plan=project(builder.sequence(shown), selected.plan.child()))
+    spark, listed = frame.sparkSession, _parsed_items(selection.plan, selection.text)
+    limits = UntrustedLimits(spark, listed, lambda problem, part: _error(selection, problem, part))
+    analysed = check(selection, frame)._jdf.queryExecution().analyzed()
+    check_plan(analysed, lambda problem, node: _error_at(selection, problem, origin_of(node.origin())))
+    limits.learn_types(analysed)
+    builder = NodeBuilder(spark)
+    nodes = [builder.rebuild(part, lambda inner: None, limits.guard) for part in listed]
+    names = [str(column.name()) for column in _items(analysed)]
+    if len(names) == len(listed):  # [!] otherwise there is a star; names stay, as a star is never guarded
+        nodes = [_alias_as_before(builder, *item) for item in zip(listed, nodes, names, strict=True)]
+    plan = builder.project([builder.unwrap(node) for node in nodes], selection.plan.child())
+    return replace(selection, plan=plan)
 
 
-def _named(builder: Builder, part: Part, node: Any, name: str) -> Any:
-    """Return an item of a list as it was rebuilt, under the name that Spark gave it as it was written."""
+def _alias_as_before(builder: NodeBuilder, part: ParsedNode, node: Any, name: str) -> Any:
+    """Return a rebuilt item of a list under the name that it had before."""
     if part.kind != "UnresolvedAlias" or node is part.handle:
         return node
     return builder.node(builder.column(node.child()).alias(name))
 
 
-def _error(selected: Selection, problem: str, part: Part) -> SqlError:
-    """Return the error that underlines a part of what Spark was given."""
-    return _error_at(selected, problem, None if part.kind == "UnresolvedAlias" else part.origin)
+def _error(selection: Selection, problem: str, part: ParsedNode) -> SqlError:
+    """Return the error that underlines a part of the text for Spark."""
+    return _error_at(selection, problem, None if part.kind == "UnresolvedAlias" else part.origin)
 
 
-def check(selected: Selection, frame: DataFrame) -> DataFrame:
-    """Let Spark itself check a list, over a frame as `Selection.over` takes it; return what it gives.
+def check(selection: Selection, frame: DataFrame) -> DataFrame:
+    """Let Spark itself check a list; return it computed over a frame, as `Selection.over` does.
 
     Raises:
         SqlError: If Spark refuses it, or would not compute it result by result.
     """
-    text = selected.text
+    text = selection.text
     try:
-        with quiet():
-            made = selected.over(frame)
+        with without_error_log():
+            results = selection.over(frame)
     except Py4JError as error:
-        raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
+        raise SqlError(f"select: {error_sentence(error)}.", text, 0, len(text)) from None
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
-        found = places_of(error)
-        raise _not_row_by_row(selected, frame) or _error_at(selected, problem, found[0] if found else None) from None
-    if _operators(made) - ROW_BY_ROW:
-        raise _not_row_by_row(selected, frame) or _error_at(selected, f"The list {OTHERWISE}.", None)
+        spans = error_spans(error)
+        raise _not_row_by_row(selection, frame) or _error_at(selection, problem, spans[0] if spans else None) from None
+    if _operators(results) - ROW_BY_ROW:
+        raise _not_row_by_row(selection, frame) or _error_at(selection, f"The list {OTHERWISE}.", None)
     try:
-        names = [name.lower() for name in made.columns]
+        names = [name.lower() for name in results.columns]
     except PySparkException as error:
-        problem = f"select: PySpark doesn't know the type of a column; cast it. {said(error)}."
+        problem = f"select: PySpark doesn't know the type of a column; cast it. {error_sentence(error)}."
         raise SqlError(problem, text, 0, len(text)) from None
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if twice is not None:
+    if twice := first_duplicate(names):
         raise SqlError(f"Two output columns are called {twice}; name one with AS.", text, 0, len(text))
-    return made
+    return results
+
+
+def first_duplicate(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs twice, if any."""
+    return next((name for at, name in enumerate(names) if name in names[:at]), None)
 
 
 def _parse(text: str, spark: SparkSession) -> Any:
-    """Return Spark's plan of a list and nothing else."""
+    """Return Spark's plan of a list; refuses a text that contains anything else."""
     if not text.strip():
         raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
     refuse_variables(text)
     try:
-        with quiet():
+        with without_error_log():
             plan = _parser(spark).parsePlan(PREFIX + text)
     except ParseException as error:
         raise _not_a_list(text, error) from None
     except (PySparkException, Py4JError) as error:
-        raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
-    found = kind_of(plan)
-    if found == "Distinct" and kind_of(plan.child()) == "Project":
-        raise _at(
+        raise SqlError(f"select: {error_sentence(error)}.", text, 0, len(text)) from None
+    kind = kind_of(plan)
+    if kind == "Distinct" and kind_of(plan.child()) == "Project":
+        raise _error_at_match(
             text, r"\bDISTINCT\b", "DISTINCT would apply to each batch separately; apply it to the join's output."
         )
-    if found != "Project" or kind_of(plan.child()) != "OneRowRelation":
+    if kind != "Project" or kind_of(plan.child()) != "OneRowRelation":
         raise SqlError("select: only a list of output columns; conditions go into where.", text, 0, len(text))
-    if text.split()[-1].upper() == "AS":  # a name to Spark
+    if text.split()[-1].upper() == "AS":  # an alias to Spark
         raise SqlError("select: a name is missing after AS.", text, len(text.rstrip()) - 2, len(text.rstrip()))
     return plan
 
@@ -230,7 +246,7 @@ def _parse(text: str, spark: SparkSession) -> Any:
 def _not_a_list(text: str, error: ParseException) -> SqlError:
     if re.search(r"\*[^,]*\bREPLACE\s*\(", text, re.IGNORECASE):
         problem = "Spark SQL has no REPLACE here; write a.* EXCEPT (x), and the new x as an item of its own."
-        return _at(text, r"\bREPLACE\b", problem)
+        return _error_at_match(text, r"\bREPLACE\b", problem)
     origin: Any = error._origin  # type: ignore[attr-defined]
     line, column = (getattr(origin, name)() for name in ("line", "startPosition"))
     if line.isEmpty() or column.isEmpty():
@@ -238,74 +254,105 @@ def _not_a_list(text: str, error: ParseException) -> SqlError:
     lines = (PREFIX + text).split("\n")
     at = sum(len(before) + 1 for before in lines[: line.get() - 1]) + column.get() - len(PREFIX)
     if text.rstrip().endswith(",") and at >= len(text.rstrip()) - 1:
-        return SqlError("select: a column is missing after the last comma.", text, *_within(text, at, at + 1))
-    return SqlError("select: this is not a SELECT list.", text, *_within(text, at, at + 1))
+        return SqlError("select: a column is missing after the last comma.", text, *_clip(text, at, at + 1))
+    return SqlError("select: this is not a SELECT list.", text, *_clip(text, at, at + 1))
 
 
-def _at(text: str, pattern: str, problem: str) -> SqlError:
-    """Return the error that underlines the first thing that a pattern finds."""
-    found = re.search(pattern, text, re.IGNORECASE)
-    return SqlError(f"select: {problem}", text, *(found.span() if found else (0, len(text))))
+def _error_at_match(text: str, pattern: str, problem: str) -> SqlError:
+    """Return the error that underlines the first match of a pattern."""
+    match = re.search(pattern, text, re.IGNORECASE)
+    return SqlError(f"select: {problem}", text, *(match.span() if match else (0, len(text))))
 
 
-def _within(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a span cut to the text, at least one character long."""
+def _clip(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span clipped to the text, at least one character long."""
     start = min(max(0, start), max(0, len(text) - 1))
     return start, max(start + 1, min(end, len(text)))
 
 
-def _span(part: Part) -> tuple[int, int] | None:
-    """Return where a part stands in the user's text; None if Spark does not say."""
-    if part.origin is None or part.kind == "UnresolvedAlias":  # which has the place of the whole list
+def _span(part: ParsedNode) -> tuple[int, int] | None:
+    """Return the span of a part in the user's text; None if Spark has none."""
+    if part.origin is None or part.kind == "UnresolvedAlias":  # its origin is that of the whole list
         return None
     return part.origin[0] - len(PREFIX), part.origin[1] - len(PREFIX)
 
 
-def _whole(part: Part) -> tuple[int, int] | None:
-    """Return where a part stands with all that is in it: Spark's own place of `x IN (...)` begins at IN."""
+def _full_span(part: ParsedNode) -> tuple[int, int] | None:
+    """Return the span of a part with its descendants: Spark's own origin of `x IN (...)` begins at IN."""
     spans = [span for inner in part.walk() if (span := _span(inner)) is not None]
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
-class _Reader:
-    def __init__(self, text: str, query: Query, spark: SparkSession, untrusted: bool) -> None:
-        self._text, self._query, self._spark, self._untrusted = text, query, spark, untrusted
-        self._scope = Scope([(stream.name, stream.schema) for stream in query.streams])
-        self._edits: dict[tuple[int, int], str] = {}
+class ListReader:
+    """Reads a SELECT list: the columns that it reads, and those of its items that are plain columns.
+
+    Args:
+        text: The list.
+        query: The join.
+        ours: Whether the list is ours, not the user's.
+    """
+
+    def __init__(self, text: str, query: Query, ours: bool = False) -> None:
+        self._text, self._query = text, query
+        self._scope = Scope([(stream.name, stream.schema) for stream in query.streams], ours=ours)
         self._columns: set[Column] = set()
         self._identity = False
-        self._named: set[str] = set()
 
-    def read(self, listed: Sequence[Part]) -> Selected:
+    def _has_stream(self, path: Sequence[str]) -> bool:
+        """Tell whether a name begins with a stream's."""
+        return len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self._query.streams)
+
+    def _select_list(
+        self, outputs: Sequence[Output | None], source: EditedText, plan: Any, duplicate: str
+    ) -> SelectList:
+        """Return the list.
+
+        Args:
+            outputs: Its items that are plain columns; None for each that has to be computed.
+            source: Its text.
+            plan: Spark's plan of it.
+            duplicate: The message if two output columns have the same name, `{}`.
+        """
+        columns = [output for output in outputs if output is not None]
+        plain = None if None in outputs else tuple(columns)
+        if twice := first_duplicate([output.name.lower() for output in plain or ()]):
+            raise SqlError(duplicate.format(twice), self._text, 0, len(self._text))
+        sources = {output.name.lower(): output.column for output in columns}
+        return SelectList(plain, Selection(source, plan, tuple(sorted(self._columns)), self._identity, sources))
+
+
+class _TextReader(ListReader):
+    """Reads a list that is a text, and edits it for Spark."""
+
+    def __init__(self, text: str, query: Query, spark: SparkSession, untrusted: bool) -> None:
+        super().__init__(text, query)
+        self._spark, self._untrusted = spark, untrusted
+        self._edits: dict[tuple[int, int], str] = {}
+        self._aliases: set[str] = set()
+
+    def read(self, listed: Sequence[ParsedNode]) -> SelectList:
         outputs = [output for item in listed for output in self._item(item)]
-        plain = None if None in outputs else tuple(output for output in outputs if output is not None)
-        names = [output.name.lower() for output in plain or ()]
-        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if twice is not None:
-            raise SqlError(f"Two output columns are called {twice}; name one with AS.", self._text, 0, len(self._text))
-        sources = {output.name.lower(): output.column for output in outputs if output is not None}
-        source = Rewritten(self._text, self._edits)
+        source = EditedText(self._text, self._edits)
         plan = _parser(self._spark).parsePlan(PREFIX + source.result)
-        columns = tuple(sorted(self._columns))
-        return Selected(plain, Selection(source, plan, columns, self._identity, sources))
+        return self._select_list(outputs, source, plan, "Two output columns are called {}; name one with AS.")
 
-    def _item(self, item: Part) -> list[Output | None]:
-        """Return the plain columns an item stands for; [None] if it has to be computed."""
+    def _item(self, item: ParsedNode) -> list[Output | None]:
+        """Return the plain columns of an item; [None] if it has to be computed."""
         inner = item.children[0] if item.kind in ("Alias", "UnresolvedAlias") else item
-        self._names(inner, frozenset())
+        self._read_names(inner, frozenset())
         name = str(item.handle.name()) if item.kind == "Alias" else None
         if name is not None:
-            self._named.add(name.lower())
+            self._aliases.add(name.lower())
         if inner.kind in STARS:
-            starred = self._star(inner)
-            return [None] if starred is None else list(starred)
+            columns = self._star(inner)
+            return [None] if columns is None else list(columns)
         if inner.kind not in (ATTRIBUTE, VARIABLE):
             return [None]
         column, whole = self._column(inner)
         return [Output(name or inner.names[-1], column) if column is not None and whole else None]
 
-    def _names(self, node: Part, bound: frozenset[str]) -> None:
-        """Note the columns that an expression reads, and what must be written otherwise for Spark."""
+    def _read_names(self, node: ParsedNode, bound: frozenset[str]) -> None:
+        """Collect the columns that an expression reads, and the edits that it needs for Spark."""
         if node.kind in ("Exists", "ListQuery") or "Subquery" in node.kind:
             raise self.error("a subquery can't be part of the list; join what it reads as a stream.", node)
         if node.kind == "ExpressionWithUnresolvedIdentifier":
@@ -316,13 +363,13 @@ class _Reader:
             self._column(node)
         elif node.kind == "LambdaFunction":
             function, *arguments = node.children
-            self._names(function, bound | {argument.names[0].lower() for argument in arguments})
+            self._read_names(function, bound | {argument.names[0].lower() for argument in arguments})
         else:
             for child in node.children:
-                self._names(child, bound)
+                self._read_names(child, bound)
 
-    def _star(self, star: Part) -> list[Output] | None:
-        """Return the columns that `a.*` stands for; None where EXCEPT takes a field out of a struct."""
+    def _star(self, star: ParsedNode) -> list[Output] | None:
+        """Return the columns that `a.*` stands for; None if EXCEPT removes a field from a struct."""
         target = star.handle.target()
         path = [] if target.isEmpty() else [str(part) for part in items(target.get())]
         if not path:
@@ -330,39 +377,38 @@ class _Reader:
         position = next((at for at, s in enumerate(self._query.streams) if [s.name.lower()] == _lower(path)), None)
         if position is None:
             raise self.error(f"There is no stream {'.'.join(path)}.", star)
-        left_out = self._excepts(star, position)
+        exceptions = self._exceptions(star, position)
         stream = self._query.streams[position]
-        deep = any(len(names) > 1 for names in left_out)
-        gone = set() if deep else {self._scope.column([stream.name, *names]).field for names in left_out}
-        fields = [at for at, name in enumerate(stream.schema.names) if at not in gone and name != TABLE_TIME]
+        deep = any(len(names) > 1 for names in exceptions)
+        removed = set() if deep else {self._scope.column([stream.name, *names]).field for names in exceptions}
+        fields = [at for at, name in enumerate(stream.schema.names) if at not in removed and name != TABLE_TIME]
         if not fields:
             raise self.error(f"EXCEPT leaves no column of {stream.name}.", star)
         self._columns |= {Column(position, at) for at in fields}
         if deep:
-            names = ", ".join(".".join(quoted(name) for name in names) for names in left_out)
-            self._edit(star, f"{quoted(stream.name)}.* EXCEPT ({names})")
+            names = ", ".join(".".join(quote_name(name) for name in names) for names in exceptions)
+            self._edit(star, f"{quote_name(stream.name)}.* EXCEPT ({names})")
             return None
-        self._edit(star, ", ".join(f"{quoted(stream.name)}.{quoted(stream.schema.names[at])}" for at in fields))
+        self._edit(star, ", ".join(f"{quote_name(stream.name)}.{quote_name(stream.schema.names[at])}" for at in fields))
         return [Output(stream.schema.names[at], Column(position, at)) for at in fields]
 
-    def _excepts(self, star: Part, position: int) -> list[list[str]]:
-        """Return what EXCEPT leaves out, each as the path from the stream on."""
-        given = items(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
-        paths = [[str(part) for part in items(path)] for path in given]
-        stream, found = self._query.streams[position], []
-        for path in paths:
+    def _exceptions(self, star: ParsedNode, position: int) -> list[list[str]]:
+        """Return the columns and fields in EXCEPT, as paths within the stream."""
+        names = items(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
+        stream, paths = self._query.streams[position], []
+        for path in ([str(part) for part in items(name)] for name in names):
             short = path[1:] if len(path) > 1 and same_name(path[0], stream.name) else path
             try:
                 self._scope.column([stream.name, *short])
             except Refusal as refusal:
                 raise self.error(refusal.problem, star) from None
-            found.append(short)
-        return found
+            paths.append(short)
+        return paths
 
-    def _column(self, node: Part) -> tuple[Column | None, bool]:
-        """Return the column a name reads, and whether it is that column rather than a field inside it.
+    def _column(self, node: ParsedNode) -> tuple[Column | None, bool]:
+        """Return the column that a name reads, and whether it is that column rather than a field inside it.
 
-        None for what is no column: the result's `_id`, an item of the list, further left, or a function called without
+        None if it is no column: the result's `_id`, an alias further left in the list, or a function called without
         parentheses.
         """
         path = node.names
@@ -372,63 +418,63 @@ class _Reader:
         if _lower(path) == [ID]:
             self._identity = True
             return None, False
-        named_stream = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self._query.streams)
+        has_stream = self._has_stream(path)
         try:
             column = self._scope.column(path)
         except Refusal as refusal:
-            if not named_stream and self._is_known(path):
+            if not has_stream and self._is_for_spark(path):
                 return None, False
             raise self.error(refusal.problem, node) from None
         self._columns.add(column)
-        if not named_stream:
+        if not has_stream:
             stream = self._query.streams[column.stream].name
-            self._edit(node, ".".join(quoted(part) for part in (stream, *path)))
-        return column, len(path) == (2 if named_stream else 1)
+            self._edit(node, ".".join(quote_name(part) for part in (stream, *path)))
+        return column, len(path) == (2 if has_stream else 1)
 
-    def _is_known(self, path: Sequence[str]) -> bool:
-        """Tell whether a name that is no column means something to Spark over the results."""
+    def _is_for_spark(self, path: Sequence[str]) -> bool:
+        """Tell whether Spark knows a name that is no column: an alias, or a function without parentheses."""
         name = path[0].lower()
         if any(same_name(stream.name, name) for stream in self._query.streams):
             return False
-        return name in self._named or (len(path) == 1 and name in NILADIC and not self._untrusted)
+        return name in self._aliases or (len(path) == 1 and name in NILADIC and not self._untrusted)
 
-    def _edit(self, node: Part, text: str) -> None:
+    def _edit(self, node: ParsedNode, text: str) -> None:
         span = _span(node)
         assert span is not None, node.handle.toString()
         self._edits[span] = text
 
-    def error(self, problem: str, node: Part) -> SqlError:
+    def error(self, problem: str, node: ParsedNode) -> SqlError:
         """Return the error that underlines a part."""
-        span = _whole(node) or (0, len(self._text))
-        return SqlError(f"select: {problem}", self._text, *_within(self._text, *span))
+        span = _full_span(node) or (0, len(self._text))
+        return SqlError(f"select: {problem}", self._text, *_clip(self._text, *span))
 
 
-def _not_row_by_row(selected: Selection, frame: DataFrame) -> SqlError | None:
-    """Return the error that underlines the innermost call which Spark does not compute row by row, if there is one."""
-    sql = PREFIX + selected.source.result
-    for node in (node for item in items(selected.plan.projectList()) for node in reversed([*part_of(item).walk()])):
+def _not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
+    """Return the error that underlines the innermost call which Spark does not compute row by row, if any."""
+    sql = PREFIX + selection.source.result
+    for node in (node for item in _items(selection.plan) for node in reversed([*parsed_node(item).walk()])):
         origin = node.handle.origin()
         if node.kind not in ("UnresolvedFunction", "WindowExpression") or origin.stopIndex().isEmpty():
             continue
         span = origin.startIndex().get(), origin.stopIndex().get() + 1
         try:
-            with quiet():
-                made = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
+            with without_error_log():
+                values = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
         except (AnalysisException, ParseException):
             continue
-        found = _operators(made) - ROW_BY_ROW
-        if found:
-            start, end = selected.source.back(*(at - len(PREFIX) for at in span))
-            problem = next((REFUSED[name] for name in REFUSED if name in found), OTHERWISE)
-            return _error_at(selected, f"{selected.text[start:end]} {problem}.", span)
+        operators = _operators(values) - ROW_BY_ROW
+        if operators:
+            start, end = selection.source.original_span(*(at - len(PREFIX) for at in span))
+            problem = next((REFUSED[name] for name in REFUSED if name in operators), OTHERWISE)
+            return _error_at(selection, f"{selection.text[start:end]} {problem}.", span)
     return None
 
 
-def _error_at(selected: Selection, problem: str, span: tuple[int, int] | None) -> SqlError:
-    """Return the error that underlines a span of what Spark was given."""
-    text = selected.text
-    start, end = selected.source.back(*(at - len(PREFIX) for at in span)) if span else (0, len(text))
-    return SqlError(f"select: {problem}", text, *_within(text, start, end))
+def _error_at(selection: Selection, problem: str, span: tuple[int, int] | None) -> SqlError:
+    """Return the error that underlines a span of the text for Spark."""
+    text = selection.text
+    start, end = selection.source.original_span(*(at - len(PREFIX) for at in span)) if span else (0, len(text))
+    return SqlError(f"select: {problem}", text, *_clip(text, start, end))
 
 
 def _parser(spark: SparkSession) -> Any:
@@ -436,7 +482,7 @@ def _parser(spark: SparkSession) -> Any:
 
 
 def _over(plan: Any, frame: DataFrame) -> DataFrame:
-    """Return a parsed SELECT list over a frame."""
+    """Return the plan of a list applied to a frame."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     below = jvm.java.util.ArrayList()
@@ -446,7 +492,7 @@ def _over(plan: Any, frame: DataFrame) -> DataFrame:
 
 
 def _operators(frame: DataFrame) -> set[str]:
-    """Return the kinds of operators of a frame's plan, its source left out."""
+    """Return the kinds of operators in a frame's plan, except its source."""
 
     def kinds(plan: Any) -> Iterator[str]:
         below = items(plan.children())

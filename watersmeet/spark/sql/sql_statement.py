@@ -61,12 +61,12 @@ def sql(
 
     Raises:
         SqlError: If the statement can't be parsed; the span is underlined.
-        DefinitionError: If the join can't be.
+        DefinitionError: If the join is not possible.
     """
     if text is None or not isinstance(streams, Mapping):
-        odd = "text is None" if text is None else f"streams is {with_article(type(streams).__name__)}"
+        problem = "text is None" if text is None else f"streams is {with_article(type(streams).__name__)}"
         raise DefinitionError(
-            f"{odd}: wm.sql takes a string and a dict of frames, as in wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+            f"{problem}: wm.sql takes a string and a dict of frames, as in wm.sql('SELECT ..', {{'a': a, 'b': b}})."
         )
     check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
     check_text("time", time, "ts")
@@ -88,7 +88,7 @@ def _stream(
     delay: str | timedelta | None,
     ahead: str | timedelta | None,
 ) -> Stream:
-    """Return a frame as the stream that a statement makes of it.
+    """Return a frame as a stream of a statement.
 
     Raises:
         DefinitionError: If it has no time column.
@@ -108,13 +108,13 @@ def _stream(
     )
 
 
-def _table(source: SourceStream, given: Stream) -> Stream:
-    """Return a table under the name that a statement gives it.
+def _table(source: SourceStream, table: Stream) -> Stream:
+    """Return a table under its name in a statement.
 
     Raises:
-        DefinitionError: If it is no table, or the statement gives it a window, a time or promises.
+        DefinitionError: If it is no table, or the statement gives it a window, a time or constraints.
     """
-    if not given._ws_part.table:
+    if not table._ws_part.table:
         raise DefinitionError(
             f"Stream '{source.name}': give wm.sql the frame itself, not wm.stream(...); its window and its time column "
             "are part of the statement."
@@ -122,4 +122,4 @@ def _table(source: SourceStream, given: Stream) -> Stream:
     if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
         raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")
     check_name(source.name)
-    return Stream(replace(given._ws_part, name=source.name))
+    return Stream(replace(table._ws_part, name=source.name))

@@ -1,6 +1,6 @@
-"""Text from people: what it may hold is an allow-list of expressions and of Spark's own functions.
+"""Text from people: an allow-list of expressions and of Spark's own functions that it may contain.
 
-The check is made on the tree that Spark's parser gives, so that nothing is read otherwise here than there.
+The check is made on the tree from Spark's own parser, so both read the text alike.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,20 +11,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.spark.run.widths import is_open
-from watersmeet.spark.sql.catalyst import Part, expressions, items, kind_of
+from watersmeet.spark.run.widths import is_variable_width
+from watersmeet.spark.sql.catalyst import ParsedNode, expressions, items, kind_of
 from watersmeet.spark.sql.convert import is_built_in
-from watersmeet.spark.sql.growing import KNOWN, UNNAMED
-from watersmeet.spark.sql.growth import FREE, GROWERS, is_flat, opens
-from watersmeet.spark.sql.purity import OUTSIDE, SUBQUERIES, changing
-from watersmeet.spark.sql.sizes import is_constant, maker_of, type_of
+from watersmeet.spark.sql.purity import OUTSIDE, SUBQUERIES, nondeterministic_call
+from watersmeet.spark.sql.value_bounds import FREE, GROWERS, can_grow_in_cast, is_flat
+from watersmeet.spark.sql.value_limits import BOUNDED, UNNAMED, is_constant, maker_of, sizing_of, type_of
 
 DEPTH = 100
 """How deeply expressions may be nested."""
 OPTIONS = {"to_json": 1, "to_csv": 1, "from_json": 2, "from_csv": 2}
-"""Functions that take options, which may hold texts of any length, after so many arguments."""
+"""Functions that take options, which may contain texts of any length, after so many arguments."""
 LAMBDAS = frozenset({"ArrayTransform", "ZipWith", "TransformKeys", "TransformValues", "MapZipWith"})
-"""Functions that gather what a lambda returns."""
+"""Functions that collect the values of a lambda."""
 KINDS = frozenset({
     "Alias", "UnresolvedAlias", "UnresolvedAttribute", "UnresolvedExtractValue", "UnresolvedFunction",
     "UnresolvedNamedLambdaVariable", "UnresolvedStar", "UnresolvedStarExceptOrReplace", "LambdaFunction", "Literal",
@@ -37,13 +36,17 @@ KINDS = frozenset({
     "StringTrimRight", "StringTrimBoth", "StringLocate", "StringInstr", "TimestampAdd", "TimestampDiff", "Extract",
     "Collate", "UnresolvedCollation", "SemiStructuredExtract", "MultiplyYMInterval", "MultiplyDTInterval",
 })  # fmt: skip
-"""What Spark's parser may make of such a text."""
+"""The nodes that the tree of such a text may contain."""
 CALLS = frozenset({"PythonUDF", "ScalaUDF", "ScalaUDAF", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression",
                    "Invoke", "V2Aggregator", "SQLFunctionExpression"})  # fmt: skip
-Error = Callable[[str, Part], SqlError]
 
 
-def check(spark: SparkSession, trees: Iterable[Part], error: Error, own: Callable[[Part], bool]) -> None:
+def check_tree(
+    spark: SparkSession,
+    trees: Iterable[ParsedNode],
+    error: Callable[[str, ParsedNode], SqlError],
+    own: Callable[[ParsedNode], bool],
+) -> None:
     """Check text from people, before Spark looks any name up.
 
     Args:
@@ -53,10 +56,10 @@ def check(spark: SparkSession, trees: Iterable[Part], error: Error, own: Callabl
         own: Tells whether a part calls a function that the program offers.
 
     Raises:
-        SqlError: If it holds what is not on the list.
+        SqlError: If it contains anything that is not on the list.
     """
 
-    def visit(part: Part, depth: int, bound: bool) -> None:
+    def visit(part: ParsedNode, depth: int, bound: bool) -> None:
         problem = _problem(spark, part, bound) if not own(part) else None
         if problem is not None or depth > DEPTH:
             raise error(problem or "This is nested too deeply.", part)
@@ -67,8 +70,8 @@ def check(spark: SparkSession, trees: Iterable[Part], error: Error, own: Callabl
         visit(tree, 0, False)
 
 
-def _problem(spark: SparkSession, part: Part, bound: bool) -> str | None:
-    """Return what is wrong with a part itself, if anything is."""
+def _problem(spark: SparkSession, part: ParsedNode, bound: bool) -> str | None:
+    """Return what is wrong with a part itself, if anything."""
     if part.kind in SUBQUERIES:
         return "A subquery is not allowed here."
     if part.kind not in KINDS:
@@ -84,16 +87,14 @@ def _problem(spark: SparkSession, part: Part, bound: bool) -> str | None:
         return f"{name} takes no options here."
     if name in GROWERS and any(child.kind in UNNAMED for child in part.children):
         return f"The arguments of {name} must be written out here, one by one and by position."
-    maker = maker_of(part)
-    sizing = [part.children[at] for at in maker.sizing if at < len(part.children)] if maker else []
-    if bound and not all(map(is_constant, sizing)):
+    if bound and not all(map(is_constant, sizing_of(part, maker_of(part)))):
         return f"{name} needs a constant size inside a lambda."
     return None
 
 
 def is_allowed(spark: SparkSession, name: str) -> bool:
-    """Tell whether a name stands for one of Spark's own functions that compute and nothing else."""
-    if name.lower() not in KNOWN | FREE:
+    """Tell whether a name is that of one of Spark's own functions that do nothing but compute."""
+    if name.lower() not in BOUNDED | FREE:
         return False
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
@@ -102,15 +103,15 @@ def is_allowed(spark: SparkSession, name: str) -> bool:
 
 
 def check_plan(plan: Any, error: Callable[[str, Any], SqlError]) -> None:
-    """Check what Spark's analyser made of text from people.
+    """Check the plan that Spark's analyser made of text from people.
 
     Args:
         plan: The plan.
         error: Makes an error that underlines a node.
 
     Raises:
-        SqlError: If it calls what isn't Spark's own, answers by chance or by the clock, or makes values whose size
-            can't be limited.
+        SqlError: If it calls functions other than Spark's own, is nondeterministic, or makes values whose size can't be
+            limited.
     """
     for node in expressions(plan):
         try:
@@ -122,22 +123,25 @@ def check_plan(plan: Any, error: Callable[[str, Any], SqlError]) -> None:
 
 
 def _problem_of(node: Any) -> str | None:
-    """Return what is wrong with a node of the analysed plan itself, if anything is."""
+    """Return what is wrong with a node of the analysed plan itself, if anything."""
     kind = kind_of(node)
     if kind in CALLS | OUTSIDE | SUBQUERIES:
         return f"{node.prettyName()} is not allowed here."
-    if (called := changing(node)) is not None:
-        return f"{called} would answer differently from run to run, which is not allowed here."
-    if kind == "ArrayAggregate" and is_open(type_of(node.children().apply(1))):
+    if (call := nondeterministic_call(node)) is not None:
+        return f"{call} would answer differently from run to run, which is not allowed here."
+    if kind == "ArrayAggregate" and is_variable_width(type_of(node.children().apply(1))):
         return "aggregate may only accumulate numbers, times and booleans here."
     if kind in LAMBDAS:
-        made = type_of(items(node.children())[-1])
-        if is_open(made) or not is_flat(made):
+        value = type_of(items(node.children())[-1])
+        if is_variable_width(value) or not is_flat(value):
             return f"The lambda of {node.prettyName()} may only return numbers, times and booleans here."
-    if kind == "Cast" and isinstance(type_of(node), T.CharType):
+    if kind != "Cast":
+        return None
+    before, after = type_of(node.child()), type_of(node)
+    if isinstance(after, T.CharType):
         return "CHAR is not allowed here, whose values are as long as its number says; write STRING."
-    if kind == "Cast" and not is_flat(type_of(node.child())) and is_flat(type_of(node)):
+    if not is_flat(before) and is_flat(after):
         return "Arrays, maps and structs can't be cast to text here; write to_json or array_join."
-    if kind == "Cast" and not is_flat(type_of(node)) and opens(type_of(node.child()), type_of(node)):
+    if not is_flat(after) and can_grow_in_cast(before, after):
         return "Numbers and times can't be cast to text within arrays, maps and structs here, nor variants to these."
     return None

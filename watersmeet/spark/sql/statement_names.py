@@ -1,4 +1,4 @@
-"""Names in a statement whose streams are inside joins of their own: which streams a text names, and where they are."""
+"""Names in a statement whose streams may be inside joins of their own: streams that a text names, and their paths."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 from watersmeet.errors import SqlError
 from watersmeet.predicate.source import Source
 from watersmeet.query.sql_tokens import CLOSE, OPEN
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.sql.rewritten import Rewritten
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.sql.source_text import EditedText
 
 ENDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *CLOSE}
-"""What ends a value: a name behind it, without AS, is an alias."""
+"""Tokens that end a value: a name behind it, without AS, is an alias."""
 
 
 @dataclass(frozen=True)
-class Merged:
+class UsingColumn:
     """A column of USING: what its name alone means, and the streams that it is read from."""
 
     text: str
@@ -24,36 +24,36 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Names:
+class StatementNames:
     """The names that a text may use.
 
     Attributes:
-        paths: Where each stream is found: `b`, or `a_b.b` inside a join.
+        paths: The path of each stream: `b`, or `a_b.b` inside a join.
         columns: The columns of each stream, as they are spelled.
-        merged: The columns of USING, by their names in small letters.
+        using: The columns of USING, by their names in small letters.
     """
 
     paths: Mapping[str, str]
     columns: Mapping[str, Collection[str]]
-    merged: Mapping[str, Merged]
+    using: Mapping[str, UsingColumn]
 
     def streams(self, text: str) -> frozenset[str]:
-        """Return the streams that a text names; of a column without a stream all that have it."""
-        return frozenset(name for _, _, found in self._mentions(text) for name in found)
+        """Return the streams that a text names; for a column without a stream, all that have it."""
+        return frozenset(name for _, _, streams in self._mentions(text) for name in streams)
 
     def stream(self, name: str) -> str | None:
-        """Return a stream as the statement spells it, if it is one that may be named."""
-        return next((known for known in self.paths if known.lower() == name.lower()), None)
+        """Return a stream's name as the statement spells it; None if no such stream may be named."""
+        return next((stream for stream in self.paths if stream.lower() == name.lower()), None)
 
     def owners(self, column: str) -> list[str]:
         """Return the streams that have a column."""
         return [name for name in self.paths if column.lower() in map(str.lower, self.columns[name])]
 
     def condition(self, text: str) -> str:
-        """Return a condition with every stream by its path, and every column of USING by what it means."""
-        return Rewritten(text, dict(self._edits(text))).result
+        """Return a condition with paths for streams, and with the meanings of columns of USING."""
+        return EditedText(text, dict(self._edits(text))).result
 
-    def listed(self, text: str) -> str:
+    def select_list(self, text: str) -> str:
         """Return a SELECT list likewise; an item that is a column of USING keeps its name.
 
         Raises:
@@ -62,8 +62,8 @@ class Names:
         edits = dict(self._edits(text))
         for token, (before, after), _ in self._mentions(text):
             alone = all(beside is None or beside.token_type is TokenType.COMMA for beside in (before, after))
-            if alone and token.text.lower() in self.merged:
-                edits[token.start, token.end + 1] += f" AS {quoted(token.text)}"
+            if alone and token.text.lower() in self.using:
+                edits[token.start, token.end + 1] += f" AS {quote_name(token.text)}"
         tokens = Source(text).tokens
         for at, (one, dot, star) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
             name = self.stream(one.text)
@@ -75,26 +75,26 @@ class Names:
                     raise SqlError(problem, text, one.start, star.end + 1)
                 edits.pop((one.start, one.end + 1))
                 edits[one.start, star.end + 1] = ", ".join(self._column(name, column) for column in self.columns[name])
-        return Rewritten(text, edits).result
+        return EditedText(text, edits).result
 
     def _column(self, stream: str, column: str) -> str:
-        return f"{self._path(stream)}.{quoted(column)}"
+        return f"{self._path(stream)}.{quote_name(column)}"
 
     def _path(self, stream: str) -> str:
-        return ".".join(map(quoted, self.paths[stream].split(".")))
+        return ".".join(map(quote_name, self.paths[stream].split(".")))
 
     def _edits(self, text: str) -> Iterator[tuple[tuple[int, int], str]]:
         for token, (_, after), _ in self._mentions(text):
-            dotted = after is not None and after.token_type is TokenType.DOT
+            is_dotted = after is not None and after.token_type is TokenType.DOT
             name, span = self.stream(token.text), (token.start, token.end + 1)
-            if dotted and name is not None:
+            if is_dotted and name is not None:
                 if self.paths[name] != name:
                     yield span, self._path(name)
-            elif token.text.lower() in self.merged:
-                yield span, self.condition(self.merged[token.text.lower()].text)
+            elif token.text.lower() in self.using:
+                yield span, self.condition(self.using[token.text.lower()].text)
 
     def _mentions(self, text: str) -> Iterator[tuple[Token, tuple[Token | None, Token | None], frozenset[str]]]:
-        """Yield the names in a text that are streams or columns, with the tokens beside them, and the streams meant."""
+        """Yield the names of streams and columns in a text, with the tokens beside them, and their streams."""
         tokens = Source(text).tokens
         for at, token in enumerate(tokens):
             before = tokens[at - 1] if at else None
@@ -104,12 +104,12 @@ class Names:
             if after and after.token_type is TokenType.DOT and (name := self.stream(token.text)) is not None:
                 yield token, (before, after), frozenset({name})
             elif not (after and after.token_type in OPEN and after.text == "(") and not _is_alias(before):
-                merged = self.merged.get(token.text.lower())
-                owners = self.owners(token.text) if merged is None else merged.streams
+                using = self.using.get(token.text.lower())
+                owners = self.owners(token.text) if using is None else using.streams
                 if owners:
                     yield token, (before, after), frozenset(owners)
 
 
 def _is_alias(before: Token | None) -> bool:
-    """Tell whether what follows a token is the name of what stands before it."""
+    """Tell whether a name is an alias, by the token before it."""
     return before is not None and (before.token_type is TokenType.ALIAS or before.token_type in ENDS)

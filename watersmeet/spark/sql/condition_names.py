@@ -1,4 +1,4 @@
-"""Names in Spark's tree of a `where`: which columns each part reads, and the same names in full."""
+"""Names in Spark's tree of a `where`: the columns that each part reads, and the same names qualified."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,15 +11,15 @@ from watersmeet.predicate.values import find_predicate
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.run.frames import column_name
 from watersmeet.spark.sql import purity
-from watersmeet.spark.sql.catalyst import Builder, Part
-from watersmeet.spark.sql.convert import Text
+from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode
+from watersmeet.spark.sql.source_text import ConditionText
 
 STARS = frozenset({"UnresolvedStar", "UnresolvedStarExceptOrReplace"})
 ATTRIBUTE, VARIABLE, FUNCTION = "UnresolvedAttribute", "UnresolvedNamedLambdaVariable", "UnresolvedFunction"
 
 
-class Names:
-    """The names of one `where`, looked up when it is made.
+class ConditionNames:
+    """The names of one `where`; they are looked up when the object is created.
 
     Args:
         tree: The whole tree.
@@ -29,36 +29,36 @@ class Names:
         predicates: The Python predicates that may be called.
 
     Raises:
-        SqlError: If something is named that isn't there, or that `where` can't hold.
+        SqlError: If something is named that doesn't exist, or that `where` can't contain.
     """
 
     def __init__(
         self,
-        tree: Part,
-        text: Text,
+        tree: ParsedNode,
+        text: ConditionText,
         streams: Sequence[StreamSpec],
         scope: Scope,
         predicates: Sequence[PythonPredicate],
     ) -> None:
         self._tree, self._text, self._streams, self._scope, self._predicates = tree, text, streams, scope, predicates
-        self._reads: dict[Part, frozenset[Column]] = {}
+        self._reads: dict[ParsedNode, frozenset[Column]] = {}
         self.reads(tree)
 
-    def reads(self, part: Part) -> frozenset[Column]:
+    def reads(self, part: ParsedNode) -> frozenset[Column]:
         """Return the columns that a part reads."""
         if part not in self._reads:
             try:
-                self._reads[part] = self.own(part).union(*map(self.reads, part.children))
+                self._reads[part] = self.own_columns(part).union(*map(self.reads, part.children))
             except Refusal as refusal:
                 raise self._text.error(refusal.problem, part) from None
         return self._reads[part]
 
-    def streams(self, part: Part) -> frozenset[int]:
+    def streams(self, part: ParsedNode) -> frozenset[int]:
         """Return the streams that a part reads."""
         return frozenset(column.stream for column in self.reads(part))
 
-    def own(self, part: Part) -> frozenset[Column]:
-        """Return the columns that a part names itself."""
+    def own_columns(self, part: ParsedNode) -> frozenset[Column]:
+        """Return the columns that a part itself names, its children aside."""
         purity.refuse(part, self._text.text[slice(*part.span)])
         if part.kind in STARS:
             return self._star(part)
@@ -67,12 +67,12 @@ class Names:
             return frozenset({self._scope.column(part.names)})
         return frozenset()
 
-    def is_bare(self, part: Part) -> bool:
-        """Tell whether a part is a column as it is."""
-        return part.kind == ATTRIBUTE and len(self._full(part)) == 2
+    def is_bare(self, part: ParsedNode) -> bool:
+        """Tell whether a part is a column, and not a field in one."""
+        return part.kind == ATTRIBUTE and len(self._qualified(part)) == 2
 
-    def predicate(self, part: Part) -> PythonPredicate | None:
-        """Return the Python predicate that a part calls, if it does."""
+    def predicate(self, part: ParsedNode) -> PythonPredicate | None:
+        """Return the Python predicate that a part calls, if any."""
         if part.kind != FUNCTION or len(part.names) != 1:
             return None
         try:
@@ -80,52 +80,52 @@ class Names:
         except Refusal as refusal:
             raise self._text.error(refusal.problem, part) from None
 
-    def calls(self, part: Part) -> list[Part]:
+    def calls(self, part: ParsedNode) -> list[ParsedNode]:
         """Return the calls of Python predicates in a part, in the order of the text."""
         return [inner for inner in part.walk() if self.predicate(inner) is not None]
 
-    def in_full(self, part: Part, builder: Builder) -> Any:
-        """Return a column's name with its stream's before it, as a node of Spark's; None if the part is no name."""
-        return self._node(part, builder, self._full(part)) if self._is_column(part) else None
+    def qualify(self, part: ParsedNode, builder: NodeBuilder) -> Any:
+        """Return a column's node with its stream's name before its own; None if the part is no name."""
+        return self._node(part, builder, self._qualified(part)) if self._is_column(part) else None
 
-    def numbered(self, part: Part, builder: Builder) -> Any:
-        """Return a column by its number among its stream's; None if the part is no name."""
+    def number(self, part: ParsedNode, builder: NodeBuilder) -> Any:
+        """Return a column's node with its number in its stream for a name; None if the part is no name."""
         if not self._is_column(part):
             return None
         column = self._scope.column(part.names)
-        return self._node(part, builder, [column_name(column.field), *self._full(part)[2:]])
+        return self._node(part, builder, [column_name(column.field), *self._qualified(part)[2:]])
 
-    def _node(self, part: Part, builder: Builder, names: Sequence[str]) -> Any:
+    def _node(self, part: ParsedNode, builder: NodeBuilder, names: Sequence[str]) -> Any:
         return (builder.attribute if part.kind == ATTRIBUTE else builder.variable)(*names)
 
-    def _full(self, part: Part) -> list[str]:
+    def _qualified(self, part: ParsedNode) -> list[str]:
         column = self._scope.column(part.names)
         stream = self._streams[column.stream]
-        named = len(part.names) > 1 and same_name(stream.name, part.names[0])
-        return [stream.name, stream.schema.field(column.field).name, *part.names[2 if named else 1 :]]
+        has_stream = len(part.names) > 1 and same_name(stream.name, part.names[0])
+        return [stream.name, stream.schema.field(column.field).name, *part.names[2 if has_stream else 1 :]]
 
-    def _is_column(self, part: Part) -> bool:
-        """Tell whether a part names a column; inside a lambda all names look like its variables."""
+    def _is_column(self, part: ParsedNode) -> bool:
+        """Tell whether a part names a column; inside a lambda all names look like variables."""
         if part.kind == VARIABLE:
             return part.names[0].lower() not in self._variables[part]
         return part.kind == ATTRIBUTE
 
     @cached_property
-    def _variables(self) -> dict[Part, frozenset[str]]:
-        """For each part the variables of the lambdas round it."""
-        found: dict[Part, frozenset[str]] = {}
+    def _variables(self) -> dict[ParsedNode, frozenset[str]]:
+        """For each part the variables of the lambdas around it."""
+        variables: dict[ParsedNode, frozenset[str]] = {}
 
-        def visit(part: Part, bound: frozenset[str]) -> None:
+        def visit(part: ParsedNode, bound: frozenset[str]) -> None:
             if part.kind == "LambdaFunction":
                 bound |= {variable.names[0].lower() for variable in part.children[1:]}
-            found[part] = bound
+            variables[part] = bound
             for child in part.children:
                 visit(child, bound)
 
         visit(self._tree, frozenset())
-        return found
+        return variables
 
-    def _star(self, part: Part) -> frozenset[Column]:
+    def _star(self, part: ParsedNode) -> frozenset[Column]:
         target = part.handle.target()
         name = str(target.get().mkString(".")) if target.isDefined() else ""
         for position, stream in enumerate(self._streams):

@@ -1,7 +1,7 @@
-"""Columns of PySpark's as conditions and SELECT lists: the tree that Spark's parser makes of text, and a text for it.
+"""PySpark's columns as conditions and SELECT lists: a tree as Spark's parser would make it, and a text for it.
 
-Nothing goes through text: literals, casts and functions are the nodes that PySpark made. The text is for people, and to
-say where each part stands.
+The tree is not parsed from that text: literals, casts and functions are PySpark's own nodes. The text is for people,
+and for the positions of parts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.errors import DefinitionError
-from watersmeet.spark.run.frames import quoted
-from watersmeet.spark.sql.catalyst import Builder, Part, items, kind_of, quiet, said
-from watersmeet.spark.sql.names import ATTRIBUTE, FUNCTION, VARIABLE
+from watersmeet.spark.run.frames import quote_name
+from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode, error_sentence, items, kind_of, without_error_log
+from watersmeet.spark.sql.condition_names import ATTRIBUTE, FUNCTION, VARIABLE
 
 BINARY = ("<", "<=", ">", ">=", "=", "<=>", "+", "-", "*", "/", "%", "&", "|", "^", "and", "or", "like")
 UNARY = {
@@ -36,14 +36,14 @@ BEFORE = {"Not": "NOT ", "UnaryMinus": "-", "BitwiseNot": "~"}
 BEHIND = {"IsNull": " IS NULL", "IsNotNull": " IS NOT NULL"}
 
 
-def called(predicate: str, arguments: Sequence[Any]) -> SparkColumn:
-    """Return the call of a Python predicate as a column that `where` takes; values that are no columns are literals."""
+def call_column(predicate: str, arguments: Sequence[Any]) -> SparkColumn:
+    """Return the call of a Python predicate as a column for `where`; values that are no columns become literals."""
     columns = [one if isinstance(one, SparkColumn) else F.lit(one) for one in arguments]
     return F.call_function(predicate, *columns)
 
 
-class Written:
-    """Writes columns over some streams.
+class ColumnWriter:
+    """Writes the text of columns over some streams, and returns their trees.
 
     Args:
         spark: The session.
@@ -51,56 +51,58 @@ class Written:
     """
 
     def __init__(self, spark: SparkSession, frames: Mapping[str, DataFrame | None]) -> None:
-        self._spark, self._builder, self._frames = spark, Builder(spark), frames
+        self._spark, self._builder, self._frames = spark, NodeBuilder(spark), frames
         self._parser = spark._jsparkSession.sessionState().sqlParser()
         self._templates: dict[str, Any] = {}
         self._text: list[str] = []
         self._length = 0
 
-    def condition(self, column: SparkColumn) -> tuple[Part, str]:
-        """Return a condition as Spark's parser would, and as people read it; a name that it was given is left out."""
-        return self._read(column, named=False), self.text
+    def condition(self, column: SparkColumn) -> tuple[ParsedNode, str]:
+        """Write a condition, without an alias; return its tree and all text so far."""
+        return self._add(column, alias=False), self.text
 
-    def listed(self, columns: Sequence[SparkColumn]) -> list[Part]:
-        """Return the items of a SELECT list, written one after another."""
-        made: list[Part] = []
+    def select_list(self, columns: Sequence[SparkColumn]) -> list[ParsedNode]:
+        """Write a SELECT list; return its items."""
+        parts: list[ParsedNode] = []
         for column in columns:
-            self._write(", " if made else "")
-            made.append(self._read(column, named=True))
-        return made
+            self._write(", " if parts else "")
+            parts.append(self._add(column, alias=True))
+        return parts
 
     @property
     def text(self) -> str:
-        """What was written so far."""
+        """The text so far."""
         return "".join(self._text)
 
     # -- the tree
 
-    def _read(self, column: SparkColumn, named: bool) -> Part:
-        """Return a column, written; with the name that it was given, if wanted.
+    def _add(self, column: SparkColumn, alias: bool) -> ParsedNode:
+        """Write a column, with its alias if that is needed; return its tree.
 
         Raises:
-            DefinitionError: If Spark can't make one of it.
+            DefinitionError: If Spark can't read it.
         """
         if not hasattr(column, "_jc"):
             raise DefinitionError("A column of Spark Connect can't be read; use one of a classic session.")
         try:
-            with quiet():
+            with without_error_log():
                 node = self._node(self._spark._jsparkSession.expression(column._jc), {})
-            return self._written(node.child() if kind_of(node) == "Alias" and not named else node)
+            return self._write_node(node.child() if kind_of(node) == "Alias" and not alias else node)
         except (PySparkException, Py4JError) as error:
             if "StackOverflowError" in str(error):
                 raise DefinitionError("The column is nested too deeply.") from None
-            raise DefinitionError(f"Spark can't read the column {str(column)[:200]}: {said(error)}.") from None
+            raise DefinitionError(
+                f"Spark can't read the column {str(column)[:200]}: {error_sentence(error)}."
+            ) from None
         except RecursionError:
             raise DefinitionError("The column is nested too deeply.") from None
 
     def _node(self, handle: Any, bound: Mapping[str, str]) -> Any:
-        """Return a node as the parser makes it, with names in place of columns of frames.
+        """Return a node as the parser would make it, with names in place of columns of frames.
 
         Args:
             handle: The node.
-            bound: What the variables of the lambdas round it are called: PySpark numbers them anew in each process.
+            bound: The names of the variables of the lambdas around it: PySpark numbers them anew in each process.
         """
         kind = kind_of(handle)
         path = self._path(handle)
@@ -113,13 +115,13 @@ class Written:
             first, *rest = (str(name) for name in items(handle.nameParts()))
             return self._builder.variable(bound.get(first, first), *rest)
         children = items(handle.children())
-        made = [self._node(child, bound) for child in children]
-        template = self._template(handle, len(made)) if kind == FUNCTION else None
-        same = template is None and all(new is child for new, child in zip(made, children, strict=True))
-        return handle if same else (template or handle).withNewChildren(self._builder.sequence(made))
+        nodes = [self._node(child, bound) for child in children]
+        template = self._template(handle, len(nodes)) if kind == FUNCTION else None
+        same = template is None and all(new is child for new, child in zip(nodes, children, strict=True))
+        return handle if same else (template or handle).withNewChildren(self._builder.sequence(nodes))
 
     def _template(self, handle: Any, count: int) -> Any:
-        """Return the operator that the parser makes of what PySpark writes as a call, with any children; or None."""
+        """Return the parser's operator for a call of PySpark's, with any children; None if there is none."""
         name = str(items(handle.nameParts())[-1]).lower()
         if name in BINARY and count == 2:
             text = f"x {name} y"
@@ -134,15 +136,15 @@ class Written:
         return self._templates[text]
 
     def _path(self, handle: Any) -> list[str] | None:
-        """Return the name of a column that is bound to a frame, or of a field in it; None for anything else."""
+        """Return the name of a column bound to a frame, or of a field in one; None for anything else."""
         kind = kind_of(handle)
         if kind == "AttributeReference":
             return [self._owner(handle), str(handle.name())]
         if kind == "Alias" and kind_of(handle.child()) == "GetStructField":  # frame["column.field"]
             return self._path(handle.child())
         if kind == "GetStructField":
-            within = self._path(handle.child())
-            return None if within is None else [*within, str(handle.extractFieldName())]
+            path = self._path(handle.child())
+            return None if path is None else [*path, str(handle.extractFieldName())]
         return None
 
     def _owner(self, attribute: Any) -> str:
@@ -151,20 +153,20 @@ class Written:
         Raises:
             DefinitionError: If none has it, or several.
         """
-        wanted = attribute.exprId()
-        found = [
+        column = attribute.exprId()
+        streams = [
             name
             for name, frame in self._frames.items()
             if frame is not None
-            and any(out.exprId().equals(wanted) for out in items(frame._jdf.queryExecution().analyzed().output()))
+            and any(out.exprId().equals(column) for out in items(frame._jdf.queryExecution().analyzed().output()))
         ]
-        if len(found) == 1:
-            return found[0]
-        name, listed = str(attribute.name()), [f"{stream}.{attribute.name()}" for stream in found or self._frames]
-        what = f"several streams have: {', '.join(found)}" if found else "none of the streams has"
+        if len(streams) == 1:
+            return streams[0]
+        name, example = str(attribute.name()), [*streams, *self._frames][0]
+        owners = f"several streams have: {', '.join(streams)}" if streams else "none of the streams has"
         raise DefinitionError(
-            f"The column '{name}' is one of a DataFrame that {what}; write it with its stream's name, such as "
-            f"F.col('{listed[0]}')."
+            f"The column '{name}' is one of a DataFrame that {owners}; write it with its stream's name, such as "
+            f"F.col('{example}.{name}')."
         )
 
     # -- the text
@@ -173,65 +175,68 @@ class Written:
         self._text.append(text)
         self._length += len(text)
 
-    def _written(self, handle: Any) -> Part:
+    def _write_node(self, handle: Any) -> ParsedNode:
         start, kind = self._length, kind_of(handle)
         children = items(handle.children())
         if kind in (ATTRIBUTE, VARIABLE):
-            self._write(".".join(_name(str(name)) for name in items(handle.nameParts())))
+            self._write(".".join(_quote(str(name)) for name in items(handle.nameParts())))
         elif not children:
             self._write(str(handle.sql()))
-        parts = self._operator(kind, children) if kind in SIGNS or kind in BEFORE or kind in BEHIND else None
-        if parts is None and children:
-            parts = self._call(handle, kind, children)
-        return Part(handle, kind, tuple(parts or ()), (start, self._length))
+        parts: list[ParsedNode] = []
+        if kind in SIGNS or kind in BEFORE or kind in BEHIND:
+            parts = self._write_operator(kind, children)
+        elif children:
+            parts = self._write_call(handle, kind, children)
+        return ParsedNode(handle, kind, tuple(parts), (start, self._length))
 
-    def _operator(self, kind: str, children: Sequence[Any]) -> list[Part]:
+    def _write_operator(self, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
         self._write(BEFORE.get(kind, ""))
-        made = [self._within(kind, children[0])]
+        parts = [self._write_operand(kind, children[0])]
         if kind in SIGNS:
             self._write(f" {SIGNS[kind]} ")
-            made.append(self._within(kind, children[1]))
+            parts.append(self._write_operand(kind, children[1]))
         self._write(BEHIND.get(kind, ""))
-        return made
+        return parts
 
-    def _within(self, outer: str, handle: Any) -> Part:
+    def _write_operand(self, outer: str, handle: Any) -> ParsedNode:
+        """Write an operand, in parentheses if it is an operator itself."""
         kind = kind_of(handle)
-        loose = kind in SIGNS or kind in BEFORE or kind in BEHIND
+        parentheses = kind in SIGNS or kind in BEFORE or kind in BEHIND
         if outer in ("And", "Or"):
-            loose = outer == "And" and kind == "Or"
-        self._write("(" if loose else "")
-        made = self._written(handle)
-        self._write(")" if loose else "")
-        return made
+            parentheses = outer == "And" and kind == "Or"
+        self._write("(" if parentheses else "")
+        part = self._write_node(handle)
+        self._write(")" if parentheses else "")
+        return part
 
-    def _call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[Part]:
+    def _write_call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
         if kind in ("In", "UnresolvedExtractValue"):
-            first = self._within(kind, children[0])
+            first = self._write_operand(kind, children[0])
             self._write(" IN (" if kind == "In" else "[")
-            made = [first, *self._several(children[1:])]
+            parts = [first, *self._write_list(children[1:])]
             self._write(")" if kind == "In" else "]")
-            return made
+            return parts
         if kind == "LambdaFunction":
-            variables = self._several(children[1:])
+            variables = self._write_list(children[1:])
             self._write(" -> ")
-            return [self._written(children[0]), *variables]
-        named = kind == FUNCTION
-        self._write(f"{'.'.join(str(n) for n in items(handle.nameParts())) if named else _word(handle, kind)}(")
-        made = self._several(children)
+            return [self._write_node(children[0]), *variables]
+        name = ".".join(map(str, items(handle.nameParts()))) if kind == FUNCTION else _function_name(handle, kind)
+        self._write(f"{name}(")
+        parts = self._write_list(children)
         self._write(f" AS {handle.dataType().sql()})" if kind == "Cast" else ")")
         if kind == "Alias":
-            self._write(f" AS {_name(str(handle.name()))}")
-        return made
+            self._write(f" AS {_quote(str(handle.name()))}")
+        return parts
 
-    def _several(self, children: Sequence[Any]) -> list[Part]:
-        made: list[Part] = []
+    def _write_list(self, children: Sequence[Any]) -> list[ParsedNode]:
+        parts: list[ParsedNode] = []
         for child in children:
-            self._write(", " if made else "")
-            made.append(self._written(child))
-        return made
+            self._write(", " if parts else "")
+            parts.append(self._write_node(child))
+        return parts
 
 
-def _word(handle: Any, kind: str) -> str:
+def _function_name(handle: Any, kind: str) -> str:
     if kind == "Cast":
         return "try_cast" if str(handle.evalMode()) == "TRY" else "cast"
     if kind == "Alias":
@@ -241,5 +246,5 @@ def _word(handle: Any, kind: str) -> str:
     return str(handle.prettyName())
 
 
-def _name(name: str) -> str:
-    return name if name.isidentifier() else quoted(name)
+def _quote(name: str) -> str:
+    return name if name.isidentifier() else quote_name(name)

@@ -1,4 +1,4 @@
-"""Joins of joins: one frame feeds them all; inner joins run first, and their results are rows of the outer one."""
+"""Joins of joins: one input frame for all; inner joins run first, and their results are rows of the outer one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from watersmeet.placement import Strategy
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.output.lost_columns import FileColumns
-from watersmeet.spark.run.frames import TRACE_KIND, Computing, Told, tagged, union
+from watersmeet.spark.run.frames import TRACE_KIND, HiddenValues, PunctuationFrame, tag_rows, union
 from watersmeet.spilling.options import Spill
 from watersmeet.state.store.store import Store
 
@@ -32,20 +32,20 @@ class FrameTree:
     Attributes:
         query: The join.
         frames: Its inputs by position; None where the stream is an inner join.
-        strategy: Where tuples are kept.
-        ordering: In which order streams are probed.
-        read: Reads all result files of a batch as a frame of the output's schema, after the traces of results that
-            carry them; told what no other batch's results have in common.
+        strategy: The placement.
+        ordering: The order in which streams are probed.
+        read: Reads all result files of a batch as a frame of the output's schema, after the traces if results have
+            them; its last argument is unique to the batch.
         decide: Reads files of combinations that Spark has to decide, as a frame of those that are results.
-        computed: For each stream what computes its hidden columns.
+        computed: How the hidden columns of each stream are computed.
         inner: The joins that are streams of this one, by position.
-        path: Where the join stands in the tree; part of the names of its files.
-        told: Punctuations from frames of their own.
-        purge_every: After how many batches dead tuples are looked for again.
+        path: The join's place in the tree; part of the names of its files.
+        punctuations: Punctuations from frames of their own.
+        purge_every: How many batches pass between searches for dead tuples.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
-        spill: When work is put off, in the whole tree; None for never.
+        spill: When units are spilled, in the whole tree; None for never.
         tables: The frames of tables, by position; they are read in the first batch, or in each.
-        columns: What columns the files of tables that are read in each had at first, by position.
+        columns: The columns that the files of tables read in each batch had at first, by position.
     """
 
     query: Query
@@ -54,10 +54,10 @@ class FrameTree:
     ordering: Ordering
     read: Read
     decide: Decide
-    computed: Sequence[Computing]
+    computed: Sequence[HiddenValues]
     inner: Mapping[int, "FrameTree"] = field(default_factory=dict)
     path: str = "j"
-    told: Sequence[Told] = ()
+    punctuations: Sequence[PunctuationFrame] = ()
     purge_every: int = 1
     remember: int | None = None
     spill: Spill | None = None
@@ -84,11 +84,11 @@ class FrameTree:
         samples: frozenset[str] | None = None,
         near_misses: int = 0,
     ) -> JoinTree:
-        """Return the joins of the tree as a run works at them; see `Operator`."""
-        told = (sides, samples, near_misses)
-        inner = {at: child.operators(store, run, host, *told) for at, child in self.inner.items()}
+        """Return the operators of the tree's joins for a run; see `Operator`."""
+        options = (sides, samples, near_misses)
+        inner = {at: child.operators(store, run, host, *options) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
-        join = Operator(*own, host, *told, purge_every=self.purge_every, remember=self.remember)
+        join = Operator(*own, host, *options, purge_every=self.purge_every, remember=self.remember)
         own_marks = (at for at in inner if (nested := self.query.streams[at].nested) and not nested.delayed)
         join = replace(join, exempt=frozenset(own_marks))
         if self.spill is not None:
@@ -96,30 +96,27 @@ class FrameTree:
         return JoinTree(join, inner, self.path)
 
     @property
-    def fed(self) -> bool:
+    def has_inputs(self) -> bool:
         """Whether it has inputs beside its inner joins."""
-        return any(self.frames) or bool(self.told)
+        return any(self.frames) or bool(self.punctuations)
 
     def input(self, everything: bool) -> DataFrame:
         """Return all inputs of the tree as one frame, for Spark to cut into batches."""
-        if not self.inner:
-            return union(self.query, self.frames, everything, self.computed, self.told)
-        parts = {
-            node.path: union(node.query, node.frames, everything, node.computed, node.told)
+        inputs = {
+            node.path: union(node.query, node.frames, everything, node.computed, node.punctuations)
             for node in self.walk()
-            if node.fed
+            if node.has_inputs
         }
+        if not self.inner:
+            return inputs[self.path]
         wrapped = [
-            frame.select(F.lit(path).alias(JOIN), *(_struct(other, at, at == path) for at, other in parts.items()))
-            for path, frame in parts.items()
+            frame.select(F.lit(path).alias(JOIN), *(_struct(other, at, at == path) for at, other in inputs.items()))
+            for path, frame in inputs.items()
         ]
-        one = wrapped[0]
-        for other in wrapped[1:]:
-            one = one.union(other)
-        return one
+        return reduce(DataFrame.union, wrapped)
 
     def rows(self, batch: DataFrame, results: Mapping[int, DataFrame], everything: bool, first: bool) -> DataFrame:
-        """Return this join's rows of a batch: its own inputs', the results of its inner joins, and its tables' rows.
+        """Return this join's rows of a batch: of its own inputs, its inner joins' results, and its tables.
 
         Args:
             batch: The batch.
@@ -128,35 +125,35 @@ class FrameTree:
             first: Whether it is the first batch, in which all tables are read.
 
         Raises:
-            StateError: If the files of a table have lost a column.
+            StateError: If a table's files have lost a column.
         """
         tables = self._read_tables(batch, everything, first)
         if JOIN not in batch.columns:
             return reduce(DataFrame.union, tables, batch)
         traced = {at for at, node in self.inner.items() if node.query.tracing == "results"}
         parts = [
-            tagged(self.query, position, frame, everything, self.computed[position], position in traced)
+            tag_rows(self.query, position, frame, everything, self.computed[position], position in traced)
             for position, frame in results.items()
         ]
         untraced = [F.lit(None).cast(TRACE_KIND).alias(TRACED)] if traced else []
         parts += [frame.select("*", *untraced) for frame in tables]
-        if self.fed:
+        if self.has_inputs:
             parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*", *untraced))
         return reduce(DataFrame.union, parts)
 
     def _read_tables(self, batch: DataFrame, everything: bool, first: bool) -> list[DataFrame]:
-        """Return the rows of the tables that a batch reads."""
+        """Return the rows of the tables that are read in this batch."""
         parts = []
         for at in (at for at in self.tables if first or self.query.streams[at].refreshed):
             table = _in_session(self.tables[at], batch)
             if at in self.columns:
-                self.columns[at].check(table, partial(tagged, self.query, at, table, False, self.computed[at]))
-            parts.append(tagged(self.query, at, table, everything, self.computed[at]))
+                self.columns[at].check(table, partial(tag_rows, self.query, at, table, False, self.computed[at]))
+            parts.append(tag_rows(self.query, at, table, everything, self.computed[at]))
         return parts
 
 
 def _in_session(frame: DataFrame, batch: DataFrame) -> DataFrame:
-    """Return a frame in the session of a batch, which has settings of its own, with the files that there are now."""
+    """Return a frame in the session of a batch, which has its own settings; its list of files is refreshed."""
     session = batch.sparkSession
     jvm: Any = session._jvm
     plan = frame._jdf.queryExecution().analyzed()
@@ -165,6 +162,6 @@ def _in_session(frame: DataFrame, batch: DataFrame) -> DataFrame:
 
 
 def _struct(frame: DataFrame, path: str, own: bool) -> Column:
-    """Return the columns of a join's rows as one struct; NULL in the rows of another join."""
+    """Return a join's columns as one struct; NULL in the rows of other joins."""
     value = F.struct(*(F.col(name) for name in frame.columns)) if own else F.lit(None)
     return value.cast(frame.schema).alias(path)

@@ -1,6 +1,6 @@
-"""How large the values of functions may become, at most: what text from people may call is known here, and limited.
+"""Upper bounds for the sizes of functions' values: text from people may call only functions with a bound here.
 
-A function of Spark's that is in none of the tables is not allowed: a new version's are looked at first.
+A function of Spark's that is in none of the tables is not allowed: those of new versions have to be reviewed first.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,31 +10,31 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.run.widths import FIXED, as_bytes, is_open, width
+from watersmeet.spark.run.widths import FIXED, as_bytes, is_variable_width, width
 
 Arguments = Sequence[tuple[Column, T.DataType]]
 """The arguments of a call, each with its type."""
 Bound = Callable[[Arguments], Column]
 """Returns how many bytes a value takes at most; never NULL."""
-SHOWN = 64
-"""How many bytes a number, a time or a boolean takes as text, with what stands around it."""
+SCALAR = 64
+"""How many bytes a number, a time or a boolean takes as text, including separators."""
 LETTER = 40
-"""How many bytes a letter of a pattern for times or numbers may bring about: the name of a zone, of two letters."""
+"""How many bytes a letter of a pattern for times or numbers may produce: the name of a zone, of two letters."""
 BROKEN = 3
-"""How many bytes a byte may become that is no letter, such as of bytes cast to text: a replacement character."""
+"""How many bytes an invalid byte may become, as when bytes are cast to text: a replacement character."""
 ESCAPED = 6
 """How many bytes a byte of text takes in JSON: backslash, u and four digits."""
 DIGITS = 420
-"""How many bytes a number takes that is written out, with all its digits."""
+"""How many bytes a number takes with all its digits."""
 
 
 def text_size(arguments: Arguments, at: int) -> Column:
-    """Return how many bytes an argument has as text, if it is given; never NULL."""
+    """Return how many bytes an argument has as text, 0 if there is none; never NULL."""
     if at >= len(arguments):
         return F.lit(0.0)
     value, kind = arguments[at]
-    known = as_bytes(value, kind) if is_flat(kind) else value.cast("string")
-    return F.coalesce(F.octet_length(known).cast("double"), F.lit(0.0))
+    text = as_bytes(value, kind) if is_flat(kind) else value.cast("string")
+    return F.coalesce(F.octet_length(text).cast("double"), F.lit(0.0))
 
 
 def _sum(columns: Sequence[Column]) -> Column:
@@ -46,12 +46,12 @@ def _texts(arguments: Arguments) -> Column:
 
 
 def _times(factor: float, arguments: Arguments) -> Column:
-    """Return the bound of what makes no more than so many bytes of each that it gets."""
-    return _texts(arguments) * factor + SHOWN
+    """Return the bound of a value with so many bytes for each of its arguments' at most."""
+    return _texts(arguments) * factor + SCALAR
 
 
 def _widths(arguments: Arguments) -> Column:
-    """Return the bound of what holds all its arguments."""
+    """Return the bound of a value that holds all arguments."""
     return _sum([width(*argument).cast("double") for argument in arguments])
 
 
@@ -64,14 +64,13 @@ def _count(value: Column) -> Column:
 
 
 def _replace(arguments: Arguments) -> Column:
-    # [!] What is replaced may be shorter than what is looked for, by a third at most, where a collation takes both for
-    # the same.
+    # [!] A match may be shorter than the text searched for, by a third at most, where a collation takes both for equal.
     source, search, replacement = (text_size(arguments, at) for at in range(3))
     return source + source / F.greatest(F.lit(1.0), search / 3) * replacement
 
 
 def _looks_around(arguments: Arguments) -> Column:
-    """Tell whether groups of a pattern may hold what it doesn't match: then each match may be as long as the text."""
+    """Tell whether groups of a pattern may be outside of its match: then each match may be as long as the text."""
     return F.coalesce(F.contains(arguments[1][0].cast("string"), F.lit("(?")), F.lit(False))
 
 
@@ -82,7 +81,7 @@ def _regexp_replace(arguments: Arguments) -> Column:
 
 
 def _pieces(arguments: Arguments) -> Column:
-    """Return the bound of what cuts a text into pieces, of one letter or none at worst."""
+    """Return the bound of a text cut into pieces, of one letter or none at worst."""
     return (text_size(arguments, 0) + 1) * (2 * FIXED + 1)
 
 
@@ -93,7 +92,7 @@ def _matches(arguments: Arguments) -> Column:
 
 def _array_join(arguments: Arguments) -> Column:
     count = _count(arguments[0][0])
-    return width(*arguments[0]) + count * (text_size(arguments, 1) + text_size(arguments, 2) + SHOWN)
+    return width(*arguments[0]) + count * (text_size(arguments, 1) + text_size(arguments, 2) + SCALAR)
 
 
 def _concat_ws(arguments: Arguments) -> Column:
@@ -108,11 +107,11 @@ def _concat(arguments: Arguments) -> Column:
 
 
 def format_size(digits: Bound, arguments: Arguments) -> Column:
-    """Return the bound of a text by a format of C's: each place may show the largest argument.
+    """Return the bound of a text formatted as in C: each placeholder may be the largest argument.
 
     Args:
         digits: Returns the sum of the widths and precisions of a format.
-        arguments: The format, and what it shows.
+        arguments: The format, and its arguments.
     """
     form = arguments[0][0].cast("string")
     places = F.coalesce(F.octet_length(form) - F.octet_length(F.replace(form, F.lit("%"), F.lit(""))), F.lit(0))
@@ -122,8 +121,8 @@ def format_size(digits: Bound, arguments: Arguments) -> Column:
 
 
 def _text_width(value: Column, kind: T.DataType) -> Column:
-    """Return how long a value is at most as text, in whatever form."""
-    return BROKEN * text_size([(value, kind)], 0) if is_flat(kind) else width(value, kind) * (SHOWN + names_in(kind))
+    """Return the most bytes that a value takes as text, in any format."""
+    return BROKEN * text_size([(value, kind)], 0) if is_flat(kind) else width(value, kind) * (SCALAR + names_in(kind))
 
 
 def is_flat(kind: T.DataType) -> bool:
@@ -132,7 +131,7 @@ def is_flat(kind: T.DataType) -> bool:
 
 
 def names_in(kind: T.DataType) -> int:
-    """Return how long the names of all fields in a type are together, in bytes."""
+    """Return the total length of the names of all fields in a type, in bytes."""
     match kind:
         case T.ArrayType(elementType=element):
             return names_in(element)
@@ -144,7 +143,7 @@ def names_in(kind: T.DataType) -> int:
 
 
 def leaves(kind: T.DataType) -> int:
-    """Return how many values a value of a type holds that are no arrays, maps or structs, if each array has one."""
+    """Return how many flat values a value of a type holds if each array in it has one element."""
     match kind:
         case T.ArrayType(elementType=element):
             return leaves(element)
@@ -155,7 +154,7 @@ def leaves(kind: T.DataType) -> int:
     return 1
 
 
-def opens(kind: T.DataType, to: T.DataType) -> bool:
+def can_grow_in_cast(kind: T.DataType, to: T.DataType) -> bool:
     """Tell whether a cast makes texts of numbers, times or booleans within arrays and maps, or anything of a variant.
 
     Args:
@@ -164,32 +163,34 @@ def opens(kind: T.DataType, to: T.DataType) -> bool:
     """
     match kind, to:
         case T.ArrayType(elementType=element), T.ArrayType(elementType=other):
-            return opens(element, other)
-        case T.MapType(keyType=key, valueType=value), T.MapType(keyType=other, valueType=held):
-            return opens(key, other) or opens(value, held)
+            return can_grow_in_cast(element, other)
+        case T.MapType(keyType=key, valueType=value), T.MapType(keyType=other, valueType=to_value):
+            return can_grow_in_cast(key, other) or can_grow_in_cast(value, to_value)
         case T.StructType(), T.StructType():
-            return any(opens(one.dataType, other.dataType) for one, other in zip(kind, to, strict=False))
-    return (is_open(to) and not is_open(kind)) or (isinstance(kind, T.VariantType) and not is_flat(to))
+            return any(can_grow_in_cast(one.dataType, other.dataType) for one, other in zip(kind, to, strict=False))
+    return (is_variable_width(to) and not is_variable_width(kind)) or (
+        isinstance(kind, T.VariantType) and not is_flat(to)
+    )
 
 
-def repeats(kind: T.DataType) -> bool:
+def has_elements(kind: T.DataType) -> bool:
     """Tell whether a value of a type may hold any number of others."""
     if isinstance(kind, T.StructType):
-        return any(repeats(field.dataType) for field in kind)
+        return any(has_elements(field.dataType) for field in kind)
     return isinstance(kind, T.ArrayType | T.MapType)
 
 
 def _to_json(arguments: Arguments) -> Column:
     value, kind = arguments[0]
     inside = F.coalesce(width(value, kind).cast("double"), F.lit(0.0))
-    around = float(ESCAPED * names_in(kind) + SHOWN * leaves(kind))
-    return ESCAPED * inside + around * (1 + inside / FIXED if repeats(kind) else 1)
+    around = float(ESCAPED * names_in(kind) + SCALAR * leaves(kind))
+    return ESCAPED * inside + around * (1 + inside / FIXED if has_elements(kind) else 1)
 
 
 def parsed_size(arguments: Arguments, kind: T.DataType) -> Column:
-    """Return the bound of what is read from a text as a value of a type."""
+    """Return the bound of a value of a type that is parsed from a text."""
     text, fixed = text_size(arguments, 0), float(2 * FIXED * leaves(kind))
-    return text + fixed * (1 + text if repeats(kind) else 1)
+    return text + fixed * (1 + text if has_elements(kind) else 1)
 
 
 def _arrays_zip(arguments: Arguments) -> Column:
@@ -198,11 +199,11 @@ def _arrays_zip(arguments: Arguments) -> Column:
 
 
 def _by_pattern(pattern: int, arguments: Arguments) -> Column:
-    """Return the bound of what writes a value by a pattern."""
+    """Return the bound of a value formatted by a pattern."""
     return 2 * text_size(arguments, 0) + LETTER * text_size(arguments, pattern) + DIGITS
 
 
-def _padded(arguments: Arguments) -> Column:
+def _pad(arguments: Arguments) -> Column:
     length = F.greatest(F.lit(0.0), F.coalesce(arguments[1][0].cast("double"), F.lit(0.0)))
     return text_size(arguments, 0) + length * (4.0 if len(arguments) > 2 else 1.0)  # a letter has up to four bytes
 
@@ -230,19 +231,19 @@ GROWERS: dict[str, Bound] = {
     "map_entries": _map_entries,
     "to_json": _to_json,
     "to_csv": _to_json,
-    "lpad": _padded,
-    "rpad": _padded,
+    "lpad": _pad,
+    "rpad": _pad,
 }  # fmt: skip
-"""Functions whose values may be larger than the largest of their arguments: how large at most."""
+"""Functions whose values may be larger than the largest of their arguments, with their bounds."""
 READERS = frozenset({"from_json", "from_csv", "variant_get", "try_variant_get"})
-"""Those where it depends on the type of the value."""
+"""Those whose bounds depend on the type of the value."""
 HOLDERS = frozenset({"array", "struct", "named_struct", "map", "map_concat", "map_from_arrays", "map_from_entries",
                      "map_zip_with", "array_append", "array_prepend", "array_union"})  # fmt: skip
-"""Those whose values hold their arguments, uncopied until they go on: measured once they are there."""
+"""Those whose values hold their arguments, not copied until they are used: measured once they exist."""
 FORMATS = frozenset({"format_string", "printf"})
 OPERATORS = {"Concat": "concat", "Overlay": "overlay", "CreateArray": "array", "CreateMap": "map",
              "CreateNamedStruct": "named_struct"}  # fmt: skip
-"""Operators that are functions by another name."""
+"""Operators that are functions under another name."""
 FREE = frozenset({
     "!", "%", "&", "*", "+", "-", "/", "<", "<<", "<=", "<=>", "=", "==", ">", ">=", ">>", ">>>", "^", "abs",
     "acos", "acosh", "add_months", "aes_decrypt", "aggregate", "and", "array_compact", "array_contains",

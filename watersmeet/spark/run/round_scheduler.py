@@ -1,6 +1,6 @@
-"""Lulls: while no batch is under way, what is owed is paid in rounds.
+"""Rounds between batches: they pay what is owed in quiet periods, and before a query that ends by itself ends.
 
-So it is before a query ends that ends by itself; if it is to be closed for good, the final round follows.
+If such a query is to be closed for good, the final round follows.
 """
 
 import logging
@@ -16,53 +16,53 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.errors import StateError, WatersmeetError
 from watersmeet.spark.run.batch import BatchRunner
 
-LOOKED = 0.05
-"""Seconds between two looks at whether a batch is under way."""
-IDLE = 0.3
-"""Where the trigger doesn't say when the next batch is due, one is not expected soon after so many seconds."""
-QUIET = 2.0
-"""How long a round may take while nothing new comes, in seconds."""
-LEAST = 0.8
-"""A shorter time until the next batch is due isn't worth a round, in seconds: half of it would go into beginning."""
+POLL_SECONDS = 0.05
+"""Time between two checks whether a batch is running."""
+IDLE_SECONDS = 0.3
+"""Once no batch has come for so long, none is expected soon, if the trigger doesn't say when the next one is due."""
+ROUND_SECONDS = 2.0
+"""How long a round may take while there is no new input."""
+MIN_SECONDS = 0.8
+"""A shorter time until the next batch is due isn't worth a round: half of it would be spent on starting it."""
 
 
-class Lulls(threading.Thread):
+class RoundScheduler(threading.Thread):
     """Runs rounds beside a query.
 
     Args:
         query: The query.
-        runner: What runs its batches, and rounds.
-        ends: Whether the query ends by itself; then all that is owed is paid first, and closed what is to be.
+        runner: Runs its batches and rounds.
+        ends: Whether the query ends by itself; then all that is owed is paid before it does.
     """
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool) -> None:
-        super().__init__(name="watersmeet-lulls", daemon=True)
+        super().__init__(name="watersmeet-rounds", daemon=True)
         self._query, self._runner, self.ends = query, runner, ends
-        self._stopped, self._since, self._vain = threading.Event(), time.monotonic(), -1
+        self._stop_requested, self._start_time, self._idle_batch = threading.Event(), time.monotonic(), -1
         self.error: WatersmeetError | None = None
 
     def end(self) -> None:
-        """Begin no more rounds, and wait for the one under way."""
-        self._stopped.set()
+        """Start no more rounds, and wait for the one that runs."""
+        self._stop_requested.set()
         if self is not threading.current_thread():
             self.join()
 
     def run(self) -> None:
-        """Look for lulls until the query is over."""
-        while not self._stopped.wait(LOOKED):
+        """Run rounds in quiet periods until the query is over."""
+        while not self._stop_requested.wait(POLL_SECONDS):
             if not self._query.isActive:
                 if self.ends and self._query.exception() is None:
-                    self._try(self._end)
+                    self._try(self._settle)
                 return
-            seconds = self._slack()
-            if seconds >= LEAST and self._runner.protocol.state.batch != self._vain:
+            seconds = self._quiet_seconds()
+            if seconds >= MIN_SECONDS and self._runner.protocol.state.batch != self._idle_batch:
                 self._try(partial(self._pay, seconds))
 
-    def _end(self) -> None:
-        """Pay all that is owed; if that is asked for, close everything for good.
+    def _settle(self) -> None:
+        """Pay all that is owed, and close everything for good if the query is to be closed.
 
         Raises:
-            StateError: If it can't be closed, since there may be rows left to read.
+            StateError: If it can't be closed because there may be rows left to read.
         """
         if not self._runner.final:
             if self._runner.error is None:
@@ -75,38 +75,38 @@ class Lulls(threading.Thread):
             )
 
     def _pay(self, seconds: float) -> None:
-        """Run a round; where there is nothing to pay, there won't be before the next batch."""
+        """Run a round; if there is nothing to pay, don't try again before the next batch."""
         if not self._runner.round(seconds):
-            self._vain = self._runner.protocol.state.batch
+            self._idle_batch = self._runner.protocol.state.batch
 
-    def _slack(self) -> float:
+    def _quiet_seconds(self) -> float:
         """Return for about how many seconds no batch is expected."""
         began, ended = self._runner.times
         if self._query.status["isTriggerActive"] or (began is not None and ended is None):
             return 0.0  # [!] between two calls Spark plans and commits: a round would hold up the next batch
         now, due = time.monotonic(), self._runner.due
         if began is None or ended is None:  # the first batch of this start would have come: there is nothing new
-            began = ended = self._since
+            began = ended = self._start_time
         elif due is not None and now < began + due:
             return began + due - now
-        quiet = now - max(ended, began + (due or 0.0)) > IDLE  # the next one would have come: there is nothing new
-        return max(QUIET, due or 0.0) if quiet else 0.0
+        quiet = now - max(ended, began + (due or 0.0)) > IDLE_SECONDS  # the next one would have come by now
+        return max(ROUND_SECONDS, due or 0.0) if quiet else 0.0
 
     def _try(self, pay: Callable[[], object]) -> None:
-        """Pay; what fails is tried again before the next batch, and stops the query if it fails there."""
+        """Pay; a failed round is run again before the next batch, and stops the query if it fails there."""
         try:
             pay()
             self.error = None
         except WatersmeetError as error:
             self.error = error
             logging.getLogger("watersmeet").warning("A round was not written: %s", error)
-            self._stopped.wait(1.0)
+            self._stop_requested.wait(1.0)
 
 
 def has_read_everything(query: StreamingQuery) -> bool:
     """Tell whether a query with availableNow has ended because there was nothing left to read.
 
-    [!] One that is stopped, as by `spark.streams`, ends as quietly: its status and its exception are the same.
+    [!] A query that is stopped, as by `spark.streams`, has the same status and exception.
     """
     try:
         return bool(query._jsq.streamingQuery().noNewData())
