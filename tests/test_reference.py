@@ -53,7 +53,7 @@ def test_join_and_sql_take_the_same_options() -> None:
 
 
 def test_the_options_listed_are_those_that_the_writer_reads() -> None:
-    assert listed("ChunkWriter options") == [*OWN_OPTIONS, *CONSOLE_OPTIONS]
+    assert listed("Writer options") == [*OWN_OPTIONS, *CONSOLE_OPTIONS]
     strings = {
         node.value
         for node in ast.walk(ast.parse(inspect.getsource(writer)))

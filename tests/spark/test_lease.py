@@ -20,9 +20,9 @@ from watersmeet.state.store.store import Store
 
 HOLD = """
 import sys, time
-from watersmeet.spark import lease
+from watersmeet.spark.checkpoint import lease
 from watersmeet.state.store.store import Store
-lease.RENEWED = lease.LOOKED = 0.05
+lease.RENEW_SECONDS = lease.POLL_SECONDS = 0.05
 held = lease.take(Store(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.readline()
