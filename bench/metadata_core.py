@@ -31,8 +31,7 @@ from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
 from watersmeet.runtime.protocol import Publish, ResultsPublished
 from watersmeet.state.store.store import Store
-from watersmeet.testing.run import Rows, Run
-from watersmeet.testing.stages import Here
+from watersmeet.testing.run import Here, Rows, Run
 from watersmeet.workload.auctions import Batch
 from watersmeet.workload.tuples import SECOND
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.common import RESULTS, UsageSampler, console
-from watersmeet.predicate.buckets import bucket
+from watersmeet.predicate.numbers import bucket
 
 POLICIES = ("none", "random", "local", "global", "synchronized", "semantic", "punctuated")
 REGIONS, FRIENDLY = 8, 2

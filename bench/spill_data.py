@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bench.spill_plans import STREAM, TREES, Key, Shape, joins_of, leaves
 from watersmeet.arrays import Ints
-from watersmeet.predicate.buckets import bucket
+from watersmeet.predicate.numbers import bucket
 from watersmeet.workload.tuples import SECOND, START, arrivals
 
 VALUES = 150_000

@@ -31,8 +31,7 @@ from watersmeet.spilling.options import Spill
 from watersmeet.state.chunks.chunk import HOT
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
-from watersmeet.testing.run import Rows, Run, blocks
-from watersmeet.testing.stages import Here, attempt
+from watersmeet.testing.run import Here, Rows, Run, attempt, blocks
 from watersmeet.workload.tuples import SECOND, START
 
 Measure = Literal["results", "spilled", "unspilled", "purged"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from watersmeet.cli import build_parser
 from watersmeet.observe.progress_fields import FIELDS
-from watersmeet.spark.api.writer_options import CONSOLE_OPTIONS, OWN_OPTIONS
+from watersmeet.spark.api.writer import CONSOLE_OPTIONS, OWN_OPTIONS
 
 PAGE = Path(__file__).parent / "reference.md"
 GROUPS = {

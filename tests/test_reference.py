@@ -15,8 +15,7 @@ from watersmeet.observe.progress_fields import FIELDS
 from watersmeet.spark.api import writer
 from watersmeet.spark.api.define import JoinOptions
 from watersmeet.spark.api.join_query import JoinQuery
-from watersmeet.spark.api.writer import JoinWriter
-from watersmeet.spark.api.writer_options import CONSOLE_OPTIONS, OWN_OPTIONS
+from watersmeet.spark.api.writer import CONSOLE_OPTIONS, OWN_OPTIONS, JoinWriter
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "reference.md").read_text()

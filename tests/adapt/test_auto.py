@@ -31,8 +31,16 @@ from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.statistics import RunningStatistics, Shipping
-from watersmeet.state.manifest.view import HopView, Machine, StateView, StoredNotes, StreamView, Usage
+from watersmeet.state.manifest.view import (
+    HopView,
+    Machine,
+    RunningStatistics,
+    Shipping,
+    StateView,
+    StoredNotes,
+    StreamView,
+    Usage,
+)
 
 SECOND = 1_000_000
 

@@ -14,8 +14,8 @@ from watersmeet.adapt.pricing import Pricing
 from watersmeet.arrays import Ints
 from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Hash, Layout, Placement, Strategy
-from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.numbers import hashes
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Bucket, Chunk
 from watersmeet.state.manifest.view import StateView, StoredNotes

@@ -17,8 +17,8 @@ from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import ORDERINGS, SCHEMA, strategies_of
 from tests.batch.test_optional import CONDITIONS, conditions_of, with_tables
 from tests.budget import search
-from watersmeet.batch.newest_partners import Newest
 from watersmeet.batch.operator import Operator
+from watersmeet.batch.optional_results import Newest
 from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited

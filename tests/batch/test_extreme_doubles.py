@@ -15,7 +15,7 @@ from tests.batch.test_engine import ORDERINGS, PREDICATES, THIRD, run_case
 from tests.budget import search
 from watersmeet.ordering import Histogram
 from watersmeet.placement import PSP
-from watersmeet.predicate.buckets import hashes
+from watersmeet.predicate.numbers import hashes
 from watersmeet.probe.equi_width import EquiWidth, merge_zones
 from watersmeet.state.chunks.indexes import BINS, zone_of
 from watersmeet.testing import oracle

@@ -12,8 +12,8 @@ from watersmeet.batch.intake import Intake, Judge
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, ObservingPlan, believed, start
 from watersmeet.batch.side_outputs import shown
-from watersmeet.exchange.relay import Relay
-from watersmeet.exchange.wire import Wire
+from watersmeet.exchange.message import Wire
+from watersmeet.exchange.tasks import Relay
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect, HiddenColumn
 from watersmeet.query import query
@@ -21,7 +21,7 @@ from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, Sliding
 from watersmeet.state.manifest.manifest import Manifest, StreamState
 from watersmeet.state.store.store import Store
-from watersmeet.testing.stages import attempt
+from watersmeet.testing.run import attempt
 
 TIME = pa.timestamp("us", "UTC")
 FAR = 2**62

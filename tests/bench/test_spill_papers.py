@@ -14,7 +14,7 @@ from bench import common, spill_papers
 from bench.spill_data import Setting, streams
 from bench.spill_plans import TREES, Shape, joins_of, leaves, queries
 from bench.spill_runs import CEILING, Case, run
-from watersmeet.predicate.buckets import bucket
+from watersmeet.predicate.numbers import bucket
 from watersmeet.query.windows import Hopping
 from watersmeet.workload.tuples import SECOND, START
 

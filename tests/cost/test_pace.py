@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.cost.pace import BATCH_SECONDS, TUPLE_SECONDS, BatchWork, fit_pace
+from watersmeet.cost.parameters import BATCH_SECONDS, TUPLE_SECONDS, BatchWork, fit_pace
 
 SIZES = ((18, 29), (36, 364), (72, 2_375), (144, 11_873), (288, 48_000), (288, 60_000), (288, 61_000))
 

@@ -19,8 +19,7 @@ from watersmeet.predicate.python import predicate
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
-from watersmeet.testing.run import blocks
-from watersmeet.testing.stages import Here
+from watersmeet.testing.run import Here, blocks
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 

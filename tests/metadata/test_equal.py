@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.equal_rows import equal_rows
+from watersmeet.metadata.dead_rule import equal_rows
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.evaluators.duck import Duck
 

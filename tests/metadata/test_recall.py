@@ -13,7 +13,7 @@ from tests.budget import search
 from tests.metadata.test_denial import NAMES, SCHEMA, cases, run_case
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Pattern, Promise, Punctuated
-from watersmeet.metadata.mark_eras import Recall
+from watersmeet.metadata.mark_files import Recall
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where

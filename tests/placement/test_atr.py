@@ -19,7 +19,7 @@ from watersmeet.cost.equations import atr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.options import check_load
+from watersmeet.placement.base import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, SegmentRun
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place

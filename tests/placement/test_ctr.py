@@ -19,9 +19,8 @@ from watersmeet.cost.equations import ctr_overhead
 from watersmeet.cost.load import NodeLoads
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement
+from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement, Route, plan_routes
 from watersmeet.placement.psp import PSP
-from watersmeet.placement.routes import Route, plan_routes
 from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StoredNotes, StreamView, Usage

@@ -15,8 +15,8 @@ from tests.budget import FEW
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
 from watersmeet.placement.hash import Hash, HashPlacement, attributes, choose_attributes
-from watersmeet.predicate.buckets import bucket, hashes
 from watersmeet.predicate.model import Column, Dialect
+from watersmeet.predicate.numbers import bucket, hashes
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import windows
 from watersmeet.query.query import Query, StreamSpec

@@ -19,10 +19,9 @@ from tests.batch.test_engine import band_case, cases, run_case, scattered
 from tests.budget import FEW
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
-from watersmeet.placement.curve import build_curve, probed_share
-from watersmeet.placement.options import Relocation
+from watersmeet.placement.base import Relocation
 from watersmeet.placement.psp import INTERVAL
-from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, resize_ring
+from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, build_curve, probed_share, resize_ring
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.view import LONGEST_SLICE, HopView, StateView, StoredNotes, StreamView, Usage
 

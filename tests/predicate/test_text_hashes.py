@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from watersmeet.predicate.buckets import LONG, hashes
+from watersmeet.predicate.numbers import LONG, hashes
 
 ALL = 2**64 - 1
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from watersmeet.predicate.type_names import spark_column, spark_name
+from watersmeet.predicate.types import spark_column, spark_name
 
 INNER = pa.struct([("a b", pa.list_(pa.field("element", pa.timestamp("us")))), ("m", pa.map_(pa.string(), pa.int8()))])
 NAMES = [

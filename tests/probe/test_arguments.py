@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.probe.test_calls import answers_of
 from watersmeet.errors import PredicateError
 from watersmeet.predicate.model import Argument, Column, PythonPredicate
-from watersmeet.probe.predicate_arguments import is_vectors, to_numpy
-from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, ask
+from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, ask, is_vectors, to_numpy
 
 LISTS = {
     "list": pa.list_(pa.float64()),

@@ -90,7 +90,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
 
     run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
     from watersmeet.batch.worker import Worker
-    from watersmeet.testing import stages as engine
+    from watersmeet.testing import run as engine
 
     worker, engine.WORKER = engine.WORKER, Worker(lambda: clock["now"])
     try:

@@ -12,7 +12,7 @@ from watersmeet.batch.intake import IntakeReport, StreamIntake
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
 from watersmeet.errors import StateError
-from watersmeet.observe import timing
+from watersmeet.observe import progress
 from watersmeet.observe.timing import describe_freshness, measure_latency, time_steps
 from watersmeet.placement import PSP, Central
 from watersmeet.query.query import NestedTimes, Query, StreamSpec
@@ -363,5 +363,5 @@ def test_times_are_those_between_the_steps() -> None:
     assert told["durationMs"] == {"plan": 1.1, "job": 498.9, "commit": 250.0, "total": 750.0}
     assert measure_latency([], now=5.0) == {}
     assert describe_freshness({}) == describe_freshness({**told, "batchId": 0, "latencyMs": {}}) == []
-    assert doctest.testmod(timing).failed == 0
+    assert doctest.testmod(progress).failed == 0
     assert measure_latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}

@@ -10,8 +10,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.spark.checkpoint.paths import Location
-from watersmeet.spark.output.files import Folder
-from watersmeet.spark.output.moving import Mover
+from watersmeet.spark.output.files import Folder, Mover
 from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import FileSink, FrameSink
 from watersmeet.state.manifest.delivery import STAGING, Delivery

@@ -16,7 +16,7 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.crashing_join import Steps
 from tests.spark.harness import Case, cuts, expected, frames, join_of, run, side_ids, write
-from watersmeet.spark.output.moving import Mover, Root
+from watersmeet.spark.output.files import Mover, Root
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing.oracle import Sliding, Stream
 

@@ -12,7 +12,7 @@ import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import cuts
 from watersmeet.spark.run.jobs import Jobs
-from watersmeet.spilling.traces import codes_of
+from watersmeet.spilling.tallies import codes_of
 
 pytestmark = pytest.mark.spark
 JOINS: dict[str, dict[str, Any]] = {

@@ -7,8 +7,8 @@ import pytest
 
 from watersmeet.metadata.constraints import Pattern, Punctuated
 from watersmeet.placement import Hash
-from watersmeet.predicate.buckets import bucket
 from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.numbers import bucket
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Window

@@ -23,8 +23,7 @@ from tests.spilling.watch import state_of
 from watersmeet.limits import limited
 from watersmeet.placement import Central, Hash
 from watersmeet.query.query import OWN_TIME, NestedTimes, Query
-from watersmeet.spilling.paying import Paying
-from watersmeet.spilling.spilling import Spilling
+from watersmeet.spilling.spilling import Paying, Spilling
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice, calm

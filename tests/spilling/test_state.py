@@ -14,7 +14,7 @@ from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Sliding, Window
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.paying import Paying
+from watersmeet.spilling.spilling import Paying
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice

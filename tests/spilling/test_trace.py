@@ -25,7 +25,7 @@ from watersmeet.query.windows import Sliding
 from watersmeet.runtime.protocol import JobsFinished, RunJobs
 from watersmeet.runtime.tree import Job
 from watersmeet.spilling.plan import SpillingReport
-from watersmeet.spilling.traces import code_of, codes_of
+from watersmeet.spilling.tallies import code_of, codes_of
 from watersmeet.spilling.units import Group, Tally, group_of
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store

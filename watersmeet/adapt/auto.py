@@ -27,7 +27,7 @@ from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.cost.strategy_costs import EQUAL, Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import Layout, Notes, Placement, Strategy
-from watersmeet.placement.options import (
+from watersmeet.placement.base import (
     Relocation,
     check_above_zero,
     check_load,

@@ -16,10 +16,10 @@ from watersmeet.adapt.pricing import NAMES, Pricing, eligible_strategies, least_
 from watersmeet.arguments import fields_to_python, format_duration, to_python
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.load import ROW_SECONDS
-from watersmeet.cost.pace import Pace
+from watersmeet.cost.parameters import Pace
 from watersmeet.cost.strategy_costs import EQUAL, Weights
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.options import check_above_zero, check_nodes
+from watersmeet.placement.base import check_above_zero, check_nodes
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.manifest.view import Machine, StateView
 

@@ -8,7 +8,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import StateReport
 from watersmeet.batch.worker import Clock
 from watersmeet.metadata.collector import Heard
-from watersmeet.metadata.dead_rows import newly_dead
+from watersmeet.metadata.dead_rule import newly_dead
 from watersmeet.metadata.marking import Marking
 from watersmeet.metadata.plan import MetadataReport, Number
 from watersmeet.metadata.superseded import superseded

@@ -21,7 +21,7 @@ from watersmeet.limits import limits
 from watersmeet.metadata.collector import Heard, Hearing
 from watersmeet.metadata.plan import Number
 from watersmeet.observe.delays import lost_by_delay
-from watersmeet.predicate.buckets import bucket
+from watersmeet.predicate.numbers import bucket
 from watersmeet.query.windows import clip_to_horizon
 from watersmeet.spilling.units import Closed
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk

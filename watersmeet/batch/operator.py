@@ -31,7 +31,7 @@ from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.expiry import ByWindow, Moment, Refreshed, Retention, leaving
-from watersmeet.metadata.mark_eras import Recall
+from watersmeet.metadata.mark_files import Recall
 from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.metadata.superseded import superseding
 from watersmeet.observe.progress import batch_progress, changed_decisions

@@ -17,11 +17,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.arrays import Mask
+from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.closed_combinations import closing
 from watersmeet.batch.intake import IntakeReport
-from watersmeet.batch.newest_partners import NONE as NO_ROW
-from watersmeet.batch.newest_partners import Newest
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import Target, start_partials
@@ -33,7 +31,51 @@ from watersmeet.probe.newest_rows import AT, Tails
 from watersmeet.probe.partials import Partials, regroup
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NONE, PAIR, ROLE, SOME
 from watersmeet.query.query import OWN_TIME, Query
+from watersmeet.query.windows import NEVER
 from watersmeet.spilling.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
+
+NO_ROW = -1
+"""Stands for the reference of a partner where there is none."""
+
+
+class Newest:
+    """The newest partner of each combination of a block, among those offered so far.
+
+    It is the one with the greatest time, and of those with the same time the one with the greatest content hash. Rows
+    that agree in both are interchangeable.
+
+    Args:
+        combinations: How many there are.
+
+    Attributes:
+        ts: The time of each combination's newest partner; NEVER where there is none.
+        content: Its content hash; NEVER where there is none.
+        row: Its reference; NO_ROW where there is none.
+    """
+
+    def __init__(self, combinations: int) -> None:
+        self.ts: Ints = np.full(combinations, NEVER)
+        self.content: Ints = np.full(combinations, NEVER)
+        self.row: Ints = np.full(combinations, NO_ROW)
+
+    def offer(self, combination: Ints, ts: Ints, content: Ints, row: Ints) -> None:
+        """Take note of partners, in place.
+
+        Args:
+            combination: Whose each is, by position.
+            ts: Their times.
+            content: Their content hashes.
+            row: Their references.
+        """
+        if not len(row):
+            return
+        order = np.lexsort((content, ts, combination))
+        last = order[np.append(np.diff(combination[order]) != 0, True)]
+        at = combination[last]
+        newer = (ts[last] > self.ts[at]) | ((ts[last] == self.ts[at]) & (content[last] > self.content[at]))
+        newer |= self.row[at] == NO_ROW
+        at, last = at[newer], last[newer]
+        self.ts[at], self.content[at], self.row[at] = ts[last], content[last], row[last]
 
 
 class OptionalResults:

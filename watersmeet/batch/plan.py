@@ -20,8 +20,7 @@ from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.merging import Merge
 from watersmeet.state.manifest.manifest import Manifest, StreamState
-from watersmeet.state.manifest.statistics import RunningStatistics
-from watersmeet.state.manifest.view import Machine, StateView, StreamView
+from watersmeet.state.manifest.view import Machine, RunningStatistics, StateView, StreamView
 from watersmeet.state.store.store import Store
 
 GIVEN = Given()

@@ -10,8 +10,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
-from watersmeet.exchange.message import REPORT, Task, received
-from watersmeet.exchange.wire import Wire
+from watersmeet.exchange.message import REPORT, Task, Wire, received
 
 Kind = TypeVar("Kind", bound="Stage")
 

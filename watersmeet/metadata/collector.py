@@ -18,15 +18,59 @@ from watersmeet.arrays import Mask
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
-from watersmeet.metadata.denial import shape_of
-from watersmeet.metadata.frontiers import Plain, further, furthest
+from watersmeet.metadata.denial import Denied, fields_of, shape_of
+from watersmeet.metadata.frontiers import Plain, beyond, further, furthest
 from watersmeet.metadata.mark_files import write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, from_rows, merged
-from watersmeet.metadata.orphans import children
 from watersmeet.metadata.plan import Number
 from watersmeet.metadata.propagation import propagates, said
 from watersmeet.predicate.model import Column
+from watersmeet.query.query import Query
 from watersmeet.state.chunks.rows import TIME, TRACE
+
+
+class Judged(NamedTuple):
+    """What became of rows that waited: those that still do, and those that are orphans."""
+
+    waiting: Mask
+    orphans: Mask
+
+
+def judged(values: pa.Array, accepted: Mask, denied: Mask) -> Judged:
+    """Return what became of rows, by their parents' values.
+
+    Args:
+        values: The values of the foreign key; NULL has no parent and waits for none.
+        accepted: Whether a parent of that value was accepted.
+        denied: Whether none can come any more.
+    """
+    open_ = values.is_valid().to_numpy(zero_copy_only=False) & ~accepted
+    return Judged(open_ & ~denied, open_ & denied)
+
+
+def parent_denied(query: Query, promise: ForeignKey, values: pa.Array, denied: Denied) -> Mask:
+    """Tell which values the parent stream has denied, by promises about that one column."""
+    parent, found = promise.parent, np.zeros(len(values), bool)
+    for given in query.streams[parent.stream].promises:
+        source = parent.stream, given
+        if isinstance(given, ForeignKey) or fields_of(given) != (parent.field,):
+            continue
+        if isinstance(given, Ordered):
+            limit = denied.frontiers.get(source)
+            found |= beyond(values, given, limit) if limit is not None else False
+        elif denied.marks.get(source):
+            found |= denied.find(source, [values])[1] >= 0
+    return found
+
+
+def children(query: Query, parent: int) -> list[tuple[int, int, Column]]:
+    """Return the foreign keys that refer to a stream: stream and number of the promise, and the parent's column."""
+    return [
+        (stream, number, promise.parent)
+        for stream, spec in enumerate(query.streams)
+        for number, promise in enumerate(spec.promises)
+        if isinstance(promise, ForeignKey) and promise.parent.stream == parent
+    ]
 
 
 class Heard(NamedTuple):

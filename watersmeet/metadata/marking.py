@@ -14,14 +14,13 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, write
 from watersmeet.batch.side_outputs import shown as row_shown
 from watersmeet.formatting import value_at
-from watersmeet.metadata.collector import Heard
+from watersmeet.metadata.collector import Heard, Judged, judged, parent_denied
 from watersmeet.metadata.constraint_state import MarkFile, Promised, at
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Ordered, Punctuated, Speaking
 from watersmeet.metadata.denial import Denied, Source, shape_of
 from watersmeet.metadata.frontiers import further
 from watersmeet.metadata.mark_files import coalesced, opened, read_table, write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, from_rows
-from watersmeet.metadata.orphans import Judged, judged, parent_denied
 from watersmeet.metadata.plan import MetadataReport, Number
 from watersmeet.metadata.propagation import handed, propagates, ready, shown
 from watersmeet.metadata.stored_columns import Stored

@@ -19,7 +19,7 @@ from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.limits import limits
 from watersmeet.metadata.spans import ALWAYS, Spans, Terms, at_most, equal, exact, exact_type, grouped, hashed
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 
 __all__ = ["ALWAYS", "Marks", "Shape", "Terms", "from_rows", "merged"]
 

@@ -8,7 +8,7 @@ from watersmeet.metadata.constraints import ForeignKey, Inherited, Ordered, Prom
 from watersmeet.metadata.denial import fields_of, ranges_of
 from watersmeet.metadata.superseded import is_keyed, superseding
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query
 

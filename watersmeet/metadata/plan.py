@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.metadata.constraint_state import MarkFile, Promises
-from watersmeet.metadata.mark_eras import EVERYTHING, Recall
+from watersmeet.metadata.mark_files import EVERYTHING, Recall
 
 Number = tuple[int, int]
 """A constraint: the position of its stream, and its own among the stream's constraints."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.predicate.buckets import hashes
+from watersmeet.predicate.numbers import hashes
 
 Hashes = NDArray[np.uint64]
 

@@ -23,8 +23,7 @@ from watersmeet.arguments import format_duration, microseconds
 from watersmeet.cost.strategy_costs import atr_cost, best_master
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import Aim, AtrLayout, AtrNotes, AtrPlacement, adopt, find_leftovers, overhead
-from watersmeet.placement.base import Owners, plan_moves
-from watersmeet.placement.options import check_switch, segment_length
+from watersmeet.placement.base import Owners, check_switch, plan_moves, segment_length
 from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Options, Pricer, Quote
 from watersmeet.placement.segments import ENDLESS, LOWEST, STEPS, Era, SegmentRun, SegmentSearch
 from watersmeet.state.manifest.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView

@@ -19,8 +19,7 @@ from watersmeet.cost.equations import buffer_bound, slices_needed
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.strategy_costs import dsj_cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Layout, Notes, Owners, Placement, plan_moves
-from watersmeet.placement.options import check_above_zero
+from watersmeet.placement.base import Layout, Notes, Owners, Placement, check_above_zero, plan_moves
 from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Pricer, Quote
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes

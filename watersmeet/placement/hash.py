@@ -12,8 +12,7 @@ from typing import ClassVar
 
 from watersmeet.arguments import fields_to_python
 from watersmeet.cost.strategy_costs import hash_cost
-from watersmeet.placement.base import Layout, Owners, Placement, plan_moves
-from watersmeet.placement.options import check_nodes
+from watersmeet.placement.base import Layout, Owners, Placement, check_nodes, plan_moves
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk

@@ -9,8 +9,7 @@ from watersmeet.arguments import fields_to_python
 from watersmeet.cost.load import NodeLoads, loads
 from watersmeet.cost.parameters import Parameters
 from watersmeet.cost.strategy_costs import EQUAL, StrategyCost, Weights
-from watersmeet.placement.base import Strategy
-from watersmeet.placement.options import Relocation, check_load, check_nodes
+from watersmeet.placement.base import Relocation, Strategy, check_load, check_nodes
 from watersmeet.state.manifest.view import StateView
 
 Options = Mapping[str, Any]

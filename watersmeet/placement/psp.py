@@ -21,15 +21,17 @@ from watersmeet.cost import equations, parameters
 from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import count_inputs
-from watersmeet.placement.curve import Curve, build_curve, ease
-from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
+from watersmeet.placement.base import Relocation, check_nodes, check_relocation, check_switch
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
 from watersmeet.placement.slices_by_age import (
     Borders,
+    Curve,
     Handover,
     PspLayout,
     PspNotes,
     PspPlacement,
+    build_curve,
+    ease,
     new_owners,
     pinned_chunks,
     place_chunks,

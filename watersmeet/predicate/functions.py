@@ -15,7 +15,7 @@ from watersmeet.predicate.collections import (
     extreme_of,
     size,
 )
-from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
+from watersmeet.predicate.conditions import coalesce, extreme, if_then, nullif, nvl2
 from watersmeet.predicate.datetimes import shift_days
 from watersmeet.predicate.expr import Expr, Refusal, combine, null_test, strict_expr
 from watersmeet.predicate.model import Dialect, PythonPredicate

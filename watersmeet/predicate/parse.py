@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.predicate.bounds import bounds_of
+from watersmeet.predicate.bounds import bounds_of, text_bounds_of
 from watersmeet.predicate.column_conditions import equality_of, fixed_column_of, orders_of
 from watersmeet.predicate.conditions import flatten
 from watersmeet.predicate.conjunct_values import compared_values_of
@@ -16,7 +16,6 @@ from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicat
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
-from watersmeet.predicate.text_bounds import text_bounds_of
 from watersmeet.predicate.translate import Translator
 
 

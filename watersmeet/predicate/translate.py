@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.predicate.conditionals import as_condition
-from watersmeet.predicate.conditions import CONDITIONS
+from watersmeet.predicate.conditions import CONDITIONS, as_condition
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope

@@ -13,7 +13,7 @@ from sqlglot import exp
 from watersmeet.predicate.arithmetic import arithmetic, bit_operation, invert_bits, negate
 from watersmeet.predicate.casts import cast, try_cast
 from watersmeet.predicate.collections import item
-from watersmeet.predicate.conditionals import choose, compare, if_then
+from watersmeet.predicate.conditions import choose, compare, if_then
 from watersmeet.predicate.datetimes import interval
 from watersmeet.predicate.expr import NULL, Expr, Refusal, guard, quote
 from watersmeet.predicate.functions import call_function

@@ -11,7 +11,7 @@ import numpy as np
 
 from watersmeet.limits import limits
 from watersmeet.probe.predicate_calls import Answers
-from watersmeet.state.store.cache import Cache
+from watersmeet.state.store.budget import Cache
 
 
 class AnswerKey(NamedTuple):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints
 from watersmeet.limits import limits
-from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.numbers import hashes
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
 from watersmeet.spilling.owed import Owed

@@ -14,12 +14,12 @@ import numpy as np
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, ComparedValue, Conjunct
-from watersmeet.probe.admission import admit_pairs, admit_times
 from watersmeet.probe.candidates import AccessPath, sample_pairs, time_path, value_path
 from watersmeet.probe.chunk_probe import Probe
 from watersmeet.probe.evaluators.compared_values import format_plain, format_values, side_values_of
 from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.evaluators.sql import Sql
+from watersmeet.probe.filters import admit_pairs, admit_times
 from watersmeet.probe.hop_steps import Hop, Step
 from watersmeet.probe.partials import Partials, concat
 from watersmeet.probe.search import CandidateSearch

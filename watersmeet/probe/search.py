@@ -9,11 +9,11 @@ import numpy as np
 from watersmeet.arrays import Floats, Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, Column
-from watersmeet.probe.admission import admit_pairs, admit_times
 from watersmeet.probe.candidates import AccessPath, Range, expand_pairs, time_path, value_path
 from watersmeet.probe.chunk_probe import Probe, ProbeInput, Router, Times
 from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.filters import admit_pairs, admit_times
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.newest_rows import Tails
 from watersmeet.probe.partials import Partials

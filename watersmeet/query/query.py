@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from watersmeet.arguments import format_seconds
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, read_by
-from watersmeet.metadata.descriptions import described
-from watersmeet.predicate.buckets import can_hash
+from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, described, read_by
 from watersmeet.predicate.model import Column, Conjunct, Dialect, FixedColumn, HiddenColumn, PythonPredicate
-from watersmeet.predicate.numbers import has_numbers
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.numbers import can_hash, has_numbers
+from watersmeet.predicate.types import spark_name
 from watersmeet.query import cases
 from watersmeet.query.windows import Sliding, Window
 
@@ -420,7 +418,10 @@ class Query:
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred_conjuncts for call in conjunct.calls]
         output = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        case = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of_streams else ())]
+        case = [
+            *(cases.FIELDS if self.optional else ()),
+            *(cases.AS_OF_FIELDS if self.as_of_streams else ()),
+        ]
         return pa.schema([*output, *fields, *calls, *case])
 
     def careful_query(self) -> "Query":

@@ -14,7 +14,7 @@ Files for output folders are made ready before the manifest, which names them, a
 crash finds either no manifest of its batch, and does everything again (chunk names are new, no file has appeared), or
 the manifest: then it delivers what is left of the files that it names, and returns.
 
-Each start fences off the runs before it, which may only be suspended: see `watersmeet.state.manifest.generations`.
+Each start fences off the runs before it, which may only be suspended: see `watersmeet.state.manifest.leases`.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ from watersmeet.metadata.plan import Number
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport
-from watersmeet.spilling.traces import codes_of
+from watersmeet.spilling.tallies import codes_of
 from watersmeet.spilling.units import Group, Tally
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.manifest.rounds import SpillPlan

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,26 @@ from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.partials import ROW_BITS, Partials, references
 from watersmeet.query.query import TRACE_TYPE
 from watersmeet.spilling.plan import SpillingReport
-from watersmeet.spilling.traces import code_of, codes_of
 from watersmeet.spilling.units import Group, Tally, group_of
+
+
+def code_of(path: str, group: Group) -> int:
+    """Return the code of a group: the same wherever it is computed.
+
+    >>> code_of("j_0", Group(4, 1, 0)) == code_of("j_0", Group(4, 1, 0)) != code_of("j_1", Group(4, 1, 0))
+    True
+
+    Args:
+        path: Where its join stands in the tree.
+        group: The group.
+    """
+    text = f"{path} {group.of} {group.partition} {group.start}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+def codes_of(path: str, groups: Iterable[Group]) -> dict[int, Group]:
+    """Return groups of a join by their codes."""
+    return {code_of(path, group): group for group in groups}
 
 
 class Tallies:

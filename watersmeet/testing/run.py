@@ -1,11 +1,12 @@
 """Drives a join without Spark: the same plan, intake, probe and commit, task by task, in one process."""
 
+import time
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,11 +15,14 @@ import pyarrow.parquet as pq
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import GIVEN, BatchPlan
 from watersmeet.batch.report import TaskReport
+from watersmeet.batch.worker import Worker
 from watersmeet.errors import StateError
-from watersmeet.exchange.stages import hops, inline
+from watersmeet.exchange.message import Attempt, Task
+from watersmeet.exchange.stages import Stage, hops, inline
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED, join_share, take_in
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
+from watersmeet.probe.partials import Partials
 from watersmeet.query.query import TRACE_TYPE, Query, Tracing
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
@@ -37,7 +41,56 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
-from watersmeet.testing.stages import Here, attempt
+
+WORKER = Worker(time.perf_counter)
+
+
+class Here(Stage):
+    """Blocks in this process, partition by partition.
+
+    Args:
+        partitions: The blocks of each.
+        number: Which stage of its job it is.
+    """
+
+    def __init__(self, partitions: Sequence[list[pa.RecordBatch]], number: int = 0) -> None:
+        self._partitions, self._number = partitions, number
+
+    def run(self, task: Task, schema: pa.Schema) -> Self:
+        """Run a task over each partition; after each hop, every partial result must be found on exactly one node."""
+        seen: Counter[Any] = Counter()
+        made = [list(task(self._attempt(at, seen), blocks)) for at, blocks in enumerate(self._partitions)]
+        twice = [found for found, times in seen.items() if times > 1]
+        assert not twice, f"found on more than one node: {twice[:3]}"
+        assert all(block.schema == schema for blocks in made for block in blocks)
+        return type(self)(made, self._number + 1)
+
+    def _attempt(self, at: int, seen: Counter[Any]) -> Attempt:
+        def watch(course: int, found: Partials) -> None:
+            streams = sorted(found.rows)
+            members = zip(*(found.rows[s] for s in streams), strict=True)
+            seen.update((course, tuple(streams), *refs) for refs in members)
+
+        return attempt(at, f"s{self._number}p{at}", watch)
+
+    def dealt(self, partitions: int) -> Self:
+        """Hand each row to the partition that it names."""
+        blocks = [block for found in self._partitions for block in found]
+        named = [(block, block.column("node").to_numpy()) for block in blocks]
+        dealt = [[block.filter(pa.array(nodes == at)) for block, nodes in named] for at in range(partitions)]
+        return type(self)(dealt, self._number)
+
+    def collect(self) -> list[pa.RecordBatch]:
+        """Return the blocks of all partitions."""
+        return [block for blocks in self._partitions for block in blocks]
+
+
+def attempt(
+    partition: int = 0, name: str = "here", watch: Callable[[int, Partials], None] = lambda course, found: None
+) -> Attempt:
+    """Return a task attempt of this process."""
+    return Attempt(partition, name, partition, WORKER, time.process_time, time.time, watch)
+
 
 TASKS = 2
 Rows = Sequence[tuple[int, Mapping[str, Any]]]

@@ -1,6 +1,6 @@
 """The cache of bounded size: the least recently used leave first."""
 
-from watersmeet.state.store.cache import Cache
+from watersmeet.state.store.budget import Cache
 
 
 def full_cache() -> Cache[str, list[int]]:

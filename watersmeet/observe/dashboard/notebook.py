@@ -12,7 +12,7 @@ from watersmeet.formatting import render_table as format_table
 from watersmeet.observe.dashboard.dashboard_view import DashboardView, Figure, Series, Table, TableCell
 from watersmeet.observe.dashboard.formats import NOTHING, format_count, format_milliseconds, text_cell
 from watersmeet.observe.dashboard.terminal import spark
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query
 
 LAST = 10

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import abbreviate
-from watersmeet.observe.why.answer import BatchRange, Check, Truth
-from watersmeet.observe.why.value_text import ValueFormatter, describe_duration, plain_values
+from watersmeet.observe.why.answer import BatchRange, Check, Truth, ValueFormatter, describe_duration, plain_values
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.probe.evaluators.compared_values import SideValues, is_informative, side_values_of
 from watersmeet.probe.hop import Hops

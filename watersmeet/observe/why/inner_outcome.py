@@ -3,11 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.observe.why.answer import BatchRange, Check, Combination, TupleStatus
+from watersmeet.observe.why.answer import (
+    BatchRange,
+    Check,
+    Combination,
+    TupleStatus,
+    count_noun,
+    describe_batches,
+    latest_batches,
+    object_pronoun,
+)
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.evidence import Evidence, SelectedTuple
 from watersmeet.observe.why.question import TupleSelector, format_list
-from watersmeet.observe.why.value_text import count_noun, describe_batches, latest_batches, object_pronoun
 
 NEVER_JOINED = {
     "late": "late",

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
 
-from watersmeet.observe.why.answer import BatchRange, Check, Combination, TupleStatus
+from watersmeet.observe.why.answer import (
+    BatchRange,
+    Check,
+    Combination,
+    TupleStatus,
+    count_noun,
+    describe_batches,
+    latest_batches,
+    object_pronoun,
+)
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.evidence import CombinationClosing, Evidence, Partners, SelectedTuple, Survey
 from watersmeet.observe.why.inner_outcome import NEVER_JOINED, joined_combination
@@ -18,7 +27,6 @@ from watersmeet.observe.why.partner_text import (
     explain_open,
 )
 from watersmeet.observe.why.question import TupleSelector, format_list
-from watersmeet.observe.why.value_text import count_noun, describe_batches, latest_batches, object_pronoun
 from watersmeet.query.query import Query
 
 Outcome = Literal["results", "nothing", "open", "unknown"]

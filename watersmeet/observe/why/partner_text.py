@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from watersmeet.observe.why.answer import ValueFormatter, count_noun
 from watersmeet.observe.why.evidence import CombinationClosing, Partners, Survey
 from watersmeet.observe.why.question import format_list
-from watersmeet.observe.why.value_text import ValueFormatter, count_noun
 from watersmeet.query.query import Query
 from watersmeet.query.windows import FOREVER
 

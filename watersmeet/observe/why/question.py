@@ -18,7 +18,7 @@ from sqlglot import exp
 from watersmeet.arrays import Mask
 from watersmeet.errors import DefinitionError
 from watersmeet.observe.why.answer import format_literal
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query, StreamSpec
 

@@ -14,7 +14,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.formatting import value_at
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.superseded import superseding
-from watersmeet.observe.why.answer import BatchRange, Fate, TupleStatus
+from watersmeet.observe.why.answer import BatchRange, Fate, TupleStatus, ValueFormatter, count_noun, describe_batches
 from watersmeet.observe.why.condition_trace import (
     Compute,
     ConditionTracer,
@@ -29,7 +29,6 @@ from watersmeet.observe.why.join_state import EveryChunk, JoinState
 from watersmeet.observe.why.output_files import OutputFiles, ResultCount
 from watersmeet.observe.why.question import TupleSelector, format_list
 from watersmeet.observe.why.state_partners import StoredOptionalStreams
-from watersmeet.observe.why.value_text import ValueFormatter, count_noun, describe_batches
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop import Hops

@@ -9,17 +9,14 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.closed_combinations import closing_times, is_closed
-from watersmeet.batch.newest_partners import NONE as NO_ROW
-from watersmeet.batch.newest_partners import Newest
-from watersmeet.batch.optional_results import alone, partner_step
+from watersmeet.batch.optional_results import NO_ROW, Newest, alone, partner_step
 from watersmeet.errors import PredicateError
-from watersmeet.observe.why.answer import BatchRange
+from watersmeet.observe.why.answer import BatchRange, describe_batches, latest_batches
 from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple, build_partial, extend_partials
 from watersmeet.observe.why.evidence import CombinationClosing, OptionalStreams, Partners, Survey
 from watersmeet.observe.why.join_state import JoinState
 from watersmeet.observe.why.optional_outcome import Outcome, count_results, decide_outcome
 from watersmeet.observe.why.question import TupleSelector
-from watersmeet.observe.why.value_text import describe_batches, latest_batches
 from watersmeet.probe.hop_steps import step
 from watersmeet.probe.newest_rows import AT
 from watersmeet.probe.partials import Partials, concat

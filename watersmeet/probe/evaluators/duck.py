@@ -19,7 +19,7 @@ from watersmeet.formatting import shorten, value_at
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 from watersmeet.probe.evaluators.guard import Guard
 from watersmeet.state.store.budget import address_space
 

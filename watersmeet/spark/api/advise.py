@@ -22,7 +22,7 @@ from watersmeet.arguments import microseconds
 from watersmeet.batch.measurements import batch_work
 from watersmeet.batch.operator import Operator
 from watersmeet.cost.equations import Goal
-from watersmeet.cost.pace import BatchWork, fit_pace
+from watersmeet.cost.parameters import BatchWork, fit_pace
 from watersmeet.errors import DefinitionError
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Central

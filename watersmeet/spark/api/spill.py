@@ -8,7 +8,7 @@ import pyarrow as pa
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.type_names import spark_name
+from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.api.definition import JoinDefinition

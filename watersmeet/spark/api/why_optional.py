@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from watersmeet.errors import PredicateError
+from watersmeet.observe.why.answer import MOST_COLUMNS, ValueFormatter
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.evidence import CombinationClosing, OptionalStreams, Partners, Survey
-from watersmeet.observe.why.value_text import MOST_COLUMNS, ValueFormatter
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import How
 from watersmeet.spark.api.definition import JoinDefinition

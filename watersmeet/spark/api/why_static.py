@@ -24,13 +24,12 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.exchange.tasks import CONTENT, rows_of
-from watersmeet.observe.why.answer import Answer, TupleStatus
+from watersmeet.observe.why.answer import Answer, TupleStatus, ValueFormatter
 from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple
 from watersmeet.observe.why.evidence import MOST_TUPLES, Completions, Evidence, SelectedTuple
 from watersmeet.observe.why.join_state import EveryChunk
 from watersmeet.observe.why.question import TupleSelector, Values, find_join, parse_question
 from watersmeet.observe.why.state_evidence import describe_tuple
-from watersmeet.observe.why.value_text import ValueFormatter
 from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Column
 from watersmeet.probe.answer_cache import AnswerCache

@@ -49,8 +49,7 @@ from watersmeet.spark.run.workers import is_death
 from watersmeet.spark.sql.catalyst import error_sentence
 from watersmeet.spilling.decisions import lines
 from watersmeet.spilling.owed_tuples import reaches
-from watersmeet.spilling.paying import Paying
-from watersmeet.spilling.spilling import Spilling
+from watersmeet.spilling.spilling import Paying, Spilling
 from watersmeet.state.manifest import history, rounds
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest

@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.errors import AFRESH, DefinitionError, SqlError, StateError
 from watersmeet.predicate.source import Source
-from watersmeet.predicate.type_names import spark_column
+from watersmeet.predicate.types import spark_column
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.generations import Fence, last_fence

@@ -12,8 +12,7 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk
-from watersmeet.state.store.budget import most_open
-from watersmeet.state.store.cache import Cache
+from watersmeet.state.store.budget import Cache, most_open
 from watersmeet.state.store.formats import digest, encode
 from watersmeet.state.store.store import Store
 

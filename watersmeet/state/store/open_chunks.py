@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from watersmeet.limits import limits
 from watersmeet.state.chunks.rows import Rows
-from watersmeet.state.store.budget import most_open
-from watersmeet.state.store.cache import Cache
+from watersmeet.state.store.budget import Cache, most_open
 
 MOST_CHECKED = 100_000
 """The number of chunks that a process remembers as verified."""

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows
-from watersmeet.state.store import copies, remote
+from watersmeet.state.store import remote
 from watersmeet.state.store.formats import digest, read_batch
 from watersmeet.state.store.local_files import (
     files_below,
@@ -237,12 +237,12 @@ class Store:
             content = self.read(path)
             if content is None:
                 raise FileNotFoundError(path)
-            copies.save(file, content)
+            remote.save(file, content)
         return file
 
     def _copy_path(self, path: str) -> Path:
         """Return the path of this host's copy of a remote file."""
-        return Path(copies.folder(), self.root.replace("/", "_"), path)
+        return Path(remote.folder(), self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
         """Return the rows of a chunk.
