@@ -1,4 +1,4 @@
-"""The pages keep their word: examples run and print what they show, names and paths exist, links lead somewhere."""
+"""The pages are true: examples run and print what they show, names and paths exist, links lead somewhere."""
 
 import contextlib
 import doctest
@@ -6,6 +6,7 @@ import importlib
 import io
 import re
 import runpy
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -26,26 +27,25 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def blocks(page: Path) -> list[tuple[str, str, int]]:
     """The fenced blocks of a page: language, text, line."""
     text = page.read_text()
-    return [(found[1], found[2], text[: found.start()].count("\n") + 1) for found in FENCE.finditer(text)]
+    return [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in FENCE.finditer(text)]
 
 
 def examples(page: Path) -> Iterator[tuple[str, str | None, int]]:
     """The Python blocks of a page, each with the output shown right after it."""
-    found = [*blocks(page), ("", "", 0)]
-    for (language, text, line), (following, shown, _) in pairwise(found):
+    for (language, text, line), (next_language, output, _) in pairwise([*blocks(page), ("", "", 0)]):
         if language == "python":
-            yield text, shown if following == "text" else None, line
+            yield text, output if next_language == "text" else None, line
 
 
 def run_page(page: Path, spark: SparkSession) -> dict[str, Any]:
     """Run the examples of a page, and return the names that they leave behind."""
     names: dict[str, Any] = {"spark": spark, "__name__": "__main__"}
-    for text, shown, line in examples(page):
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told):
+    for text, output, line in examples(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
             exec(compile("\n" * line + text, str(page), "exec"), names)
-        if shown is not None:
-            assert told.getvalue().strip() == shown.strip(), f"{page.name}, line {line}"
+        if output is not None:
+            assert printed.getvalue().strip() == output.strip(), f"{page.name}, line {line}"
     return names
 
 
@@ -134,15 +134,27 @@ def resolves(name: str) -> bool:
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:cut]))
+            value: Any = importlib.import_module(".".join(parts[:cut]))
         except ImportError:
             continue
         for part in parts[cut:]:
-            if not hasattr(found, part):
+            if not hasattr(value, part):
                 return False
-            found = getattr(found, part)
+            value = getattr(value, part)
         return True
     return False
+
+
+def test_the_map_has_the_layers_of_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["watersmeet"])
+    assert "\n".join(layers) in (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_map_names_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = sorted(path.parent.name for path in (ROOT / "watersmeet").glob("*/__init__.py"))
+    assert [name for name in packages if f"`watersmeet/{name}/" not in page] == []
 
 
 def test_make_targets_exist() -> None:
