@@ -1,5 +1,6 @@
 """The pages are true: examples run and print what they show, names and paths exist, links lead somewhere."""
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -155,6 +156,14 @@ def test_the_map_names_every_package() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     packages = sorted(path.parent.name for path in (ROOT / "watersmeet").glob("*/__init__.py"))
     assert [name for name in packages if f"`watersmeet/{name}/" not in page] == []
+
+
+def test_packages_name_files_that_exist() -> None:
+    for init in (ROOT / "watersmeet").rglob("__init__.py"):
+        docstring = ast.get_docstring(ast.parse(init.read_text())) or ""
+        cited = re.findall(r"`([\w./]+(?:\.py|\.html|/))`", docstring)
+        missing = [path for path in cited if not any((folder / path).exists() for folder in (init.parent, ROOT))]
+        assert not missing, init
 
 
 def test_make_targets_exist() -> None:

@@ -1,6 +1,8 @@
-"""Choosing strategies by predicted cost.
+"""Choosing strategies by predicted cost; all of it prices strategies by `pricing.py`.
 
-Before a join starts: `advice` predicts costs at multiples of the rate (`forecast`) from a sample, `findings` checks the
-definition. While it runs: `auto` chooses a strategy before each batch, `adaptation` decides when to change it, and
-`overload` warns if the join can't keep up. All of them price strategies by `pricing`.
+Before a join starts: `advice.py` predicts costs at multiples of the rate (`forecast.py`) from a sample and charts them
+(`chart.py`); `findings.py` checks the definition. While it runs: `auto.py` chooses a strategy before each batch,
+`adaptation.py` decides when to change it, and `overload.py` warns if the join can't keep up.
+
+Invariant: advice and `Auto` choose by the same code, so they can't disagree.
 """

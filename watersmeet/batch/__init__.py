@@ -1,6 +1,9 @@
-"""One batch, whatever runs it. A row's way: `intake.py` stores it, `node.py` probes the other streams, `fuse.py` makes
-output rows of complete results, `operator.py` plans a batch beforehand and commits it afterwards.
+"""One batch, whatever runs it.
 
-Invariants: a `plan.py` is frozen and made before any row is seen; every node reports, even if it has nothing to say
-(`report.py`); nothing here reads a clock or knows Spark.
+`operator.py` plans a batch (`plan.py`) and commits it. In between, `intake.py` stores new rows, `node.py` probes the
+other streams with them, `fuse.py` makes output rows of complete results, `finish.py` merges and purges, and `report.py`
+tells the driver. `meeting_nodes.py` finds the node at which a partial result meets a chunk.
+
+Invariants: a plan is frozen and made before any row is seen; every node reports, even if it did nothing; nothing here
+reads a clock or knows Spark.
 """

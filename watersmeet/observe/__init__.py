@@ -1,4 +1,4 @@
-"""What a join did and why, for people. Nothing here changes what a join does, and `__init__` imports nothing.
+"""What a join did and why, for people. Nothing here changes what a join does, and `__init__.py` imports nothing.
 
 Two floors. Below, used while a batch runs and commits: `delays.py` and `near_misses.py` (tasks), `funnel.py`,
 `hints.py`, `warnings.py`, `lateness.py` and `progress.py` (the commit), `timing.py` (the protocol). Each field that

@@ -1,12 +1,12 @@
 """Where tuples are kept and which nodes partial results visit, one strategy a file.
 
-A strategy plans a layout before each batch (`base`), and prices itself for `Auto` (`priced_strategy`). Owners belong to
-chunks, so a layout can be wasteful but never loses a result. A new strategy is a file of its own here, listed in
-`strategies`; docs/writing-placements.md shows how.
+A strategy plans a layout before each batch (`base.py`), and prices itself for `Auto` (`priced_strategy.py`). Owners
+belong to chunks, so a layout can be wasteful but never loses a result. A new strategy is a file of its own here, listed
+in `strategies.py`; docs/writing-placements.md shows how.
 
-- PSP: `psp`, with `slices_by_age` (the ring) and `curve` (the balance of work)
-- ATR: `atr`, with `alignment` (owners and visits) and `segments`
-- CTR: `ctr`, with `routes` and `set_cover`
+- PSP: `psp.py`, with `slices_by_age.py` (the ring, and the balance of its work)
+- ATR: `atr.py`, with `alignment.py` (owners and visits) and `segments.py`
+- CTR: `ctr.py`, with `set_cover.py`
 - DSJ, Hash and Central: one file each
 """
 

@@ -1,7 +1,8 @@
 """One hop: partial results of a block probe the chunks of one more stream and come out longer.
 
-`hop.py` runs a hop: `search.py` proposes candidates by the access path with the fewest pairs, `admission.py` cuts them
-by windows and arrival order (`emitted_once.py`), and `filters.py` tests conjuncts, which `evaluators/` evaluate.
+`hop.py` makes a hop: `search.py` proposes candidates by the access path with the fewest pairs, and `filters.py` tests
+them: windows and arrival order first (`emitted_once.py`), then conjuncts, which `evaluators/` evaluate.
 
-Invariant: an access path proposes a superset, and every conjunct is still tested.
+Invariants: an access path proposes a superset, and every conjunct is still tested; of a result's members only the one
+that arrived last finds it.
 """

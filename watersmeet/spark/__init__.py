@@ -1,1 +1,5 @@
-"""Everything that knows Spark: what users call, how conditions are read, how batches run and where results go."""
+"""Everything that knows Spark.
+
+- `api/`: what users call; `sql/`: how conditions and statements are read.
+- `run/`: how batches run; `output/`: where results go; `checkpoint/`: the checkpoint as Spark and the join share it.
+"""

@@ -2,12 +2,13 @@
 
 Layers, each importing only those below it:
 
-- `define` (`wm.join` and the `Join` it returns);
-- `writer` (`join.writeStream`), `advise` (`wm.advise`, `join.check`), `why_static` (`join.why`), `output_columns`;
-- `join_query` (the handle of a running join), `samples`, `why_optional`, `spill`;
-- `stream` (`wm.stream`, `wm.table`), `why_running` (`query.why`);
-- `definition` (a join before it runs: what all of these work on), `constraint_resolver`;
-- `user_frames` (checks of frames), `writer_options`.
+- `define.py` (`wm.join` and the `Join` it returns);
+- `writer.py` (`join.writeStream`), `advise.py` (`wm.advise`, `join.check`), `why_static.py` (`join.why`),
+  `output_columns.py`;
+- `join_query.py` (the handle of a running join), `samples.py`, `why_optional.py`, `spill.py`;
+- `stream.py` (`wm.stream`, `wm.table`), `why_running.py` (`query.why`);
+- `definition.py` (a join before it runs: what all of these work on), `constraint_resolver.py`;
+- `user_frames.py` (checks of frames).
 
-Names in arguments are resolved here: everything below `spark` knows streams and columns by position.
+Names in arguments are resolved here: everything below `watersmeet/spark/` knows streams and columns by position.
 """

@@ -1,6 +1,7 @@
 """Where results go.
 
-A sink writes a batch's results (`sinks`, `delta`, `tables`), or stages files in a folder (`files`) and returns a
-delivery that the manifest names; after the commit, `outputs` has the files moved (`moving`), so they appear exactly
-once. Beside them: the `_id` of results (`identity`), and columns that the files of a table have lost (`lost_columns`).
+A sink writes a batch's results (`sinks.py`, `delta.py`, `tables.py`), or stages files for a folder (`files.py`) and
+returns a delivery that the manifest names; after the commit, `outputs.py` has the files moved, so they appear exactly
+once. Beside them: the `_id` of results (`identity.py`), and columns that the files of a table have lost
+(`lost_columns.py`).
 """
