@@ -123,6 +123,17 @@ def test_paths_exist(page: Path) -> None:
 
 
 @each_page
+def test_files_exist(page: Path) -> None:
+    cited = re.findall(r"`(\w+\.py)`", page.read_text())
+    files = {
+        path.name
+        for folder in ("watersmeet", "tests", "bench", "examples", "docs")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert set(cited) <= files
+
+
+@each_page
 def test_names_exist(page: Path) -> None:
     text = page.read_text()
     dotted = {*re.findall(r"\bwatersmeet(?:\.\w+)+", text)}
@@ -162,7 +173,11 @@ def test_packages_name_files_that_exist() -> None:
     for init in (ROOT / "watersmeet").rglob("__init__.py"):
         docstring = ast.get_docstring(ast.parse(init.read_text())) or ""
         cited = re.findall(r"`([\w./]+(?:\.py|\.html|/))`", docstring)
-        missing = [path for path in cited if not any((folder / path).exists() for folder in (init.parent, ROOT))]
+        missing = [
+            path
+            for path in cited
+            if not any((folder / path).exists() for folder in (init.parent, ROOT, ROOT / "watersmeet"))
+        ]
         assert not missing, init
 
 

@@ -1,7 +1,4 @@
-"""The policies, one a file: which parts of the state are spilled first, and which are paid first.
-
-Invariant: a policy only ranks (`policy.py`); how much is spilled or paid is the controller's decision.
-"""
+"""The policies, each a file: which parts of the state are put off first, and which are paid first."""
 
 from watersmeet.spilling.policies.global_productivity import Global
 from watersmeet.spilling.policies.local_productivity import Local
