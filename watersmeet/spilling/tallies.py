@@ -96,16 +96,16 @@ class Tallies:
             fresh: The chunks of the batch's new tuples.
         """
         crossings: Counter[tuple[int, int]] = Counter()
+        every, slice = limits().crossing_rows, self._plan.spilling.slice
         for stream in self._plan.spilling.traced:
-            came = self._plan.intake.arrived[stream]
-            mine = [target for target in fresh if target.chunk.stream == stream and target.chunk.bucket.first]
-            for target in sorted(mine, key=_canonical_order):
-                every = limits().crossing_rows
-                some = references(target.number, np.arange(-came % every, target.chunk.rows, every))
-                partition = group_of(target.chunk, self._plan.spilling.slice).partition
-                for code, count in _count(self._table.traces(some)[1]).items():
+            arrived = self._plan.intake.arrived[stream]
+            targets = [target for target in fresh if target.chunk.stream == stream and target.chunk.bucket.first]
+            for target in sorted(targets, key=_canonical_order):
+                sample = references(target.number, np.arange(-arrived % every, target.chunk.rows, every))
+                partition = group_of(target.chunk, slice).partition
+                for code, count in _count(self._table.traces(sample)[1]).items():
                     crossings[code, partition] += count
-                came += target.chunk.rows
+                arrived += target.chunk.rows
         return dict(crossings)
 
     def _members(self, block: Partials) -> tuple[Ints, Ints]:
