@@ -213,7 +213,7 @@ def test_a_foreign_key_can_not_refer_to_what_comes_late(spark: SparkSession, tmp
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "give memory"),
+        ({}, "set memory"),
         ({"within": "0 seconds"}, "no time"),
         ({"memory": "plenty"}, "not a size"),
         ({"memory": "1 GB", "policy": "best"}, "the policies are 'random', 'local'"),
