@@ -22,7 +22,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.observe.serving import ViewCache, view_json
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
-from watersmeet.observe.why.why_file import FILE, JoinDescription, write_descriptions
+from watersmeet.observe.why.why_file import FILE, WhyDescription, write_descriptions
 from watersmeet.state.manifest import history, leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION
@@ -58,7 +58,7 @@ def filled(base: Path) -> Path:
     for place in (base / "out", base / "late"):
         place.mkdir()
         pq.write_table(made.streams[0].schema.empty_table(), place / f"part-b1-{owner}-0.parquet")
-    write_descriptions(store, {"j": JoinDescription(made, outputs)})
+    write_descriptions(store, {"j": WhyDescription(made, outputs)})
     store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
     return base
 

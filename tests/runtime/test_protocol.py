@@ -39,7 +39,7 @@ from watersmeet.runtime.protocol import (
     Withdraw,
 )
 from watersmeet.runtime.tree import Job, JoinTree
-from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.spilling.interface import Spilling, SpillingTree
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.delivery import Delivery
@@ -197,10 +197,10 @@ def test_a_start_delivers_what_the_last_run_left() -> None:
 class Always(Spilling):
     """Has nothing to put off, and pays nothing in every round that there is time for."""
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
+    def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         return after
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+    def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         return {"j": SpillPlan()} if seconds else {}
 
 
@@ -277,7 +277,7 @@ def test_what_is_owed_is_paid_before_the_final_round() -> None:
 class Once(Always):
     """Pays nothing in one round, but only where all is to be paid."""
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+    def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         return {"j": SpillPlan()} if all and state.batch < 0 else {}
 
 

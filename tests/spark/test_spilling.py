@@ -1,4 +1,4 @@
-"""Work that is put off, through Spark: every result comes, exactly once, through rounds, stops and restarts."""
+"""Spilling through Spark: every result comes, exactly once, through rounds, stops and restarts."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -148,14 +148,14 @@ def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path,
         return wm.join(*streams, where="ab.k = c.k", select="ab.l, ab.r, c.id AS c", spill=spill)
 
     found = {}
-    for name, spill in (("plain", None), ("put off", wm.Spill(memory=1, partitions=4, oldest="1 hour"))):
+    for name, spill in (("plain", None), ("spilled", wm.Spill(memory=1, partitions=4, oldest="1 hour"))):
         query = harness.run(joined(spill).writeStream, tmp_path / name)
         found[name] = sorted(map(str, harness.read(tmp_path / name / "out").to_pylist()))
-    assert found["put off"] == found["plain"] and len(found["plain"]) > 50
+    assert found["spilled"] == found["plain"] and len(found["plain"]) > 50
     assert sum(p["paidRows"] for p in query.progress) > 0
     query.explain()
     shown = capsys.readouterr().out
-    assert "├─ ab (" in shown and "│  └─ b (" in shown and "put off: " in shown
+    assert "├─ ab (" in shown and "│  └─ b (" in shown and "spilled: " in shown
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_explain_says_before_the_start_what_will_be_put_off(
     harness.write(tmp_path / "in", case.batches)
     inputs = frames(spark, tmp_path / "in", case.names)
     join_of(case, inputs).explain()
-    assert "put off" not in capsys.readouterr().out
+    assert "spilled" not in capsys.readouterr().out
     join_of(case, inputs, spill=wm.Spill(within="1 second")).explain()
     shown = capsys.readouterr().out
-    assert "once batches take longer than 1 second, about 30% of the state is put off" in shown and units in shown
+    assert "once batches take longer than 1 second, about 30% of the state is spilled" in shown and units in shown
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_foreign_key_can_not_refer_to_what_comes_late(spark: SparkSession, tmp
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "give memory"),
+        ({}, "set memory"),
         ({"within": "0 seconds"}, "no time"),
         ({"memory": "plenty"}, "not a size"),
         ({"memory": "1 GB", "policy": "best"}, "the policies are 'random', 'local'"),

@@ -1,9 +1,9 @@
-"""Spilling by hand: a test says what is put off and what is paid."""
+"""Spilling by hand: a test says what is spilled and what is paid."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.spilling.interface import Spilling, SpillingTree
 from watersmeet.spilling.units import Group
 from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.state.manifest.manifest import Manifest
@@ -15,33 +15,37 @@ NEXT = 1 << 30
 
 @dataclass(frozen=True)
 class Hand(Spilling):
-    """Makes the chunks cold that it is told, and pays all in a round."""
+    """Spills the hot chunks for which `spills` is true, and pays all in a round.
 
-    cold: Callable[[str, Chunk], bool] = lambda path, chunk: False
+    Attributes:
+        spills: Whether a chunk is spilled, by its join's path.
+    """
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
-        told = dict[str, SpillPlan]()
+    spills: Callable[[str, Chunk], bool] = lambda path, chunk: False
+
+    def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
+        plans = dict[str, SpillPlan]()
         for join, state in tree.states(after):
-            keys = [key for key, chunk in state.chunks.items() if chunk.unit == HOT and self.cold(join.path, chunk)]
+            keys = [key for key, chunk in state.chunks.items() if chunk.unit == HOT and self.spills(join.path, chunk)]
             if keys:
-                told[join.path] = SpillPlan([NewUnit(Group(1, 0, 0), keys)])
-        return tree.decided(after, told)
+                plans[join.path] = SpillPlan([NewUnit(Group(1, 0, 0), keys)])
+        return tree.decided(after, plans)
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+    def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         return {join.path: everything(own) for join, own in tree.states(state) if own.ledger.units}
 
 
 def everything(state: Manifest) -> SpillPlan:
-    """Return the choice that pays all that a join owes, and brings it back."""
+    """Return the plan that pays all that a join owes, and brings all units back."""
     numbers = [unit.number for unit in state.ledger.units]
     return SpillPlan(pay=dict.fromkeys(numbers, NEXT), back=frozenset(numbers))
 
 
 def in_stream(stream: int, path: str = "j") -> Callable[[str, Chunk], bool]:
-    """Return what makes all chunks of a stream cold."""
+    """Return a test that is true for the chunks of a stream."""
     return lambda of, chunk: (of, chunk.stream) == (path, stream)
 
 
 def at_times(*times: int, path: str = "j") -> Callable[[str, Chunk], bool]:
-    """Return what makes the chunks cold that hold nothing but rows of these times."""
+    """Return a test that is true for chunks that only hold rows of these times."""
     return lambda of, chunk: of == path and {chunk.low, chunk.high} <= {*times}

@@ -26,7 +26,7 @@ def two_streams() -> Query:
 
 
 def applied(choice: SpillPlan, *units: Unit, made: int = 2) -> tuple[Unit, ...]:
-    state = Manifest(batch=9, streams=(StreamState(), StreamState()), ledger=Ledger(units, made=made))
+    state = Manifest(batch=9, streams=(StreamState(), StreamState()), ledger=Ledger(units, unit_count=made))
     return choice.apply(state).ledger.units
 
 
@@ -48,7 +48,7 @@ def test_a_unit_is_owed_from_the_next_batch_on_and_its_number_is_new() -> None:
 
 
 def test_units_of_a_group_that_are_owed_the_same_become_one(tmp_path: Path) -> None:
-    """Else each batch would leave one more for every partition that is cold, however often all of them are paid."""
+    """Else each batch would leave one more for every partition that is spilled, however often all of them are paid."""
     run = Run(two_streams(), Store(str(tmp_path)))
     for at in range(2):
         run.step(Hash(1), [(stream, {"id": 10 * at + stream, "ts": at, "k": 1}) for stream in (0, 1)])
@@ -56,7 +56,7 @@ def test_units_of_a_group_that_are_owed_the_same_become_one(tmp_path: Path) -> N
     state = SpillPlan([NewUnit(GROUP, [key]) for key in [*run.state.chunks][:3]]).apply(run.state)
     (unit,) = state.ledger.units
     assert sorted(chunk.unit for chunk in state.chunks.values()) == [HOT, *[unit.number] * 3]
-    assert state.ledger.made == 3
+    assert state.ledger.unit_count == 3
 
 
 def test_units_that_are_owed_or_paid_otherwise_stay_apart() -> None:

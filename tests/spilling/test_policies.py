@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from watersmeet.metadata.constraints import Pattern, Punctuated
 from watersmeet.placement import Hash
@@ -13,11 +12,11 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Window
 from watersmeet.spilling.controller import Controller
-from watersmeet.spilling.options import Spill
+from watersmeet.spilling.options import POLICY_NAMES, Spill
 from watersmeet.spilling.parts import Part
 from watersmeet.spilling.policies import POLICIES, Links
-from watersmeet.spilling.policies.punctuated import Punctuated as PunctuatedPolicy
-from watersmeet.spilling.policies.synchronized import Synchronized
+from watersmeet.spilling.policies.punctuated import PunctuatedPolicy
+from watersmeet.spilling.policies.synchronized import SynchronizedPolicy
 from watersmeet.spilling.units import Group, Tally
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
@@ -58,28 +57,28 @@ def test_parents_follow_up_to_the_root() -> None:
     links = Links.of({"j_0": "j", "j_0_0": "j_0"}, {("j_0_0", 1, 4): 9, ("j_0_0", 1, 5): 1, ("j_0", 4, 7): 1})
     good = Tally(0, 9, 9, 10)
     child, middle = part("p1", join="j_0_0"), [part("p4", good, join="j_0"), part("p5", good, join="j_0")]
-    found = [part("p7", good), part("p6", Tally(0, 5, 5, 10)), child, *middle]
+    parts = [part("p7", good), part("p6", Tally(0, 5, 5, 10)), child, *middle]
 
-    def put_off(some: list[Part], correlation: float = 0.1) -> list[int]:
-        return [one.group.partition for one in Synchronized(correlation=correlation, links=links).lowest(some)]
+    def spilled(some: list[Part], correlation: float = 0.1) -> list[int]:
+        return [one.group.partition for one in SynchronizedPolicy(correlation=correlation, links=links).lowest(some)]
 
-    assert put_off(found) == [1, 4, 5, 7, 6]
-    assert put_off(found, correlation=0.2) == [1, 4, 7, 6, 5]
+    assert spilled(parts) == [1, 4, 5, 7, 6]
+    assert spilled(parts, correlation=0.2) == [1, 4, 7, 6, 5]
     later = Part("j_0", Group(8, 4, 0), (), 1, 1, 11, 12, good)
-    assert put_off([child, later, found[1]]) == [1, 6, 4]
+    assert spilled([child, later, parts[1]]) == [1, 6, 4]
 
 
 def test_parents_are_paid_with_what_feeds_them() -> None:
     links = Links.of({"j_0": "j"}, {("j_0", 1, 4): 9})
-    found = [part("p1", Tally(0, 9, 9, 10), join="j_0"), part("p4", Tally(0, 1, 1, 10)), part("p6", Tally(0, 5, 5, 10))]
-    assert [one.group.partition for one in Synchronized(links=links).highest(found)] == [1, 4, 6]
-    assert [one.group.partition for one in Synchronized().highest(found)] == [1, 6, 4]
+    parts = [part("p1", Tally(0, 9, 9, 10), join="j_0"), part("p4", Tally(0, 1, 1, 10)), part("p6", Tally(0, 5, 5, 10))]
+    assert [one.group.partition for one in SynchronizedPolicy(links=links).highest(parts)] == [1, 4, 6]
+    assert [one.group.partition for one in SynchronizedPolicy().highest(parts)] == [1, 6, 4]
 
 
 def test_what_a_punctuation_closed_is_paid_first_then_streams_take_turns() -> None:
     closed = part("p0", closed=True)
-    ones = [part(f"p{at}", given={0: at}) for at in (1, 2, 3)]
-    many = [part(f"p{at}", given={1: at}) for at in (4, 5)]
+    ones = [part(f"p{at}", stream_rows={0: at}) for at in (1, 2, 3)]
+    many = [part(f"p{at}", stream_rows={1: at}) for at in (4, 5)]
     policy = PunctuatedPolicy(quotas={("j", 0): 4, ("j", 1): 1})
     paid = [found.group.partition for found in policy.highest([*ones, *many, closed])]
     assert paid == [0, 3, 2, 5, 1, 4]
@@ -104,6 +103,6 @@ def test_a_punctuation_closes_the_partition_of_its_value(tmp_path: Path) -> None
     assert not any(len(ids) == 2 and 99 in ids for ids, _ in run.results)
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_every_policy_has_a_name(policy: str) -> None:
-    assert POLICIES[policy].name == policy
+def test_users_can_choose_each_policy_by_its_name() -> None:
+    assert tuple(POLICIES) == POLICY_NAMES
+    assert all(policy.name == name for name, policy in POLICIES.items())

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 
 from tests.budget import search
-from watersmeet.spilling.owed import NEW, Owed, Role, asks, roles
+from watersmeet.spilling.owed import NEW, OwedBatches, Role, may_probe, roles
 from watersmeet.state.chunks.chunk import HOT
 
 
@@ -31,7 +31,7 @@ class Model:
     Attributes:
         streams: How many streams there are.
         units: The unit of each row.
-        owed: For each cold unit the batches whose rows have not asked it: first, and last plus one.
+        owed: For each spilled unit the batches whose rows have not probed it: first, and last plus one.
     """
 
     streams: int
@@ -41,9 +41,9 @@ class Model:
     emitted: Counter[tuple[Row, ...]] = field(default_factory=Counter)
 
     def step(self, batch: int, rows: Mapping[Row, int], pay: Mapping[int, int], back: frozenset[int]) -> None:
-        """Bring rows, some of them parked in cold units, and pay units up to batches; some come back whole."""
+        """Bring rows, some of them parked in spilled units, and pay units up to batches; some come back whole."""
         known = {
-            unit: Owed(since, pay.get(unit, since), batch if unit in back else batch + 1)
+            unit: OwedBatches(since, pay.get(unit, since), batch if unit in back else batch + 1)
             for unit, (since, _) in self.owed.items()
         }
         self.units |= rows
@@ -58,20 +58,22 @@ class Model:
         }
         self.units = {row: unit if unit in self.owed else HOT for row, unit in self.units.items()}
 
-    def pays(self, row: Row, known: Mapping[int, Owed]) -> bool:
+    def pays(self, row: Row, known: Mapping[int, OwedBatches]) -> bool:
         return any(owed.since <= row.batch < owed.paid for owed in known.values())
 
-    def course(self, probing: Row, known: Mapping[int, Owed], given: Mapping[int, Role]) -> Iterator[tuple[Row, ...]]:
+    def course(
+        self, probing: Row, known: Mapping[int, OwedBatches], course: Mapping[int, Role]
+    ) -> Iterator[tuple[Row, ...]]:
         """Yield the combinations that a row finds in a course."""
-        found = []
+        rows = []
         for stream in range(self.streams):
             mine = [row for row in self.units if row.stream == stream and row < probing]
-            asked = [row for row in mine if self.asked(probing, known.get(self.units[row]), given[stream])]
-            found.append([probing] if stream == probing.stream else asked)
-        return product(*found)
+            targets = [row for row in mine if self.may_probe(probing, known.get(self.units[row]), course[stream])]
+            rows.append([probing] if stream == probing.stream else targets)
+        return product(*rows)
 
-    def asked(self, probing: Row, owed: Owed | None, role: Role) -> bool:
-        return bool(np.all(asks(role, owed, np.array([probing.batch]))))
+    def may_probe(self, probing: Row, owed: OwedBatches | None, role: Role) -> bool:
+        return bool(np.all(may_probe(role, owed, np.array([probing.batch]))))
 
     def due(self) -> Counter[tuple[Row, ...]]:
         """Return all combinations but those with a target in U(b), b the batch of the last-arrived member."""
@@ -83,7 +85,7 @@ class Model:
         ranges = (self.owed.get(self.units[row]) for row in found if row != last)
         return any(range_ is not None and range_[0] <= last.batch < range_[1] for range_ in ranges)
 
-    def cool(self, rows: Sequence[Row], batch: int) -> None:
+    def spill(self, rows: Sequence[Row], batch: int) -> None:
         """Make a unit of hot rows: any of them, of any stream."""
         self.made += 1
         self.units |= dict.fromkeys(rows, self.made)
@@ -111,7 +113,7 @@ def test_each_combination_comes_once_when_the_last_of_its_units_is_settled(seed:
         for _ in range(rng.randint(0, 2)):
             hot = [row for row, unit in model.units.items() if unit == HOT and rng.random() < 0.5]
             if hot:
-                model.cool(hot, batch + 1)
+                model.spill(hot, batch + 1)
     last = batch + 1
     model.step(last, {}, dict.fromkeys(model.owed, last), frozenset(model.owed))
     assert model.emitted == model.due() and set(model.emitted.values()) <= {1}

@@ -1,4 +1,4 @@
-"""The settle rule: whatever is put off and whenever it is paid, each result comes exactly once."""
+"""The settle rule: whatever is spilled and whenever it is paid, each result comes exactly once."""
 
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory

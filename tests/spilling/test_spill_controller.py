@@ -52,7 +52,7 @@ def test_in_the_end_results_are_the_oracles(case: dict[str, Any], spill: Spill, 
 
 
 def assert_bounded(told: dict[str, Any], spill: Spill) -> None:
-    """Above the mark all that need be is put off, or all there is."""
+    """Above the limit, as much as necessary is spilled, or all there is."""
     decision, memory = told["decision"], spill.memory_bytes
     if memory is not None and told["hotBytes"] >= memory:
         assert decision is not None and decision["kind"] == "spill"

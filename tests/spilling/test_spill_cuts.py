@@ -24,8 +24,8 @@ from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
 from watersmeet.runtime.protocol import BatchOffered, Protocol, QuietPeriod
 from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.interface import Spilling
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.store.store import Store

@@ -1,4 +1,4 @@
-"""The controller under random marks and clocks: what is hot stays below the mark, and no debt grows old.
+"""The controller under random marks and clocks: hot state stays below the limit, and nothing is owed for long.
 
 Property 8 of the design.
 """
@@ -26,8 +26,8 @@ from watersmeet.query.query import Query
 from watersmeet.query.windows import Sliding
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.owed_tuples import reaches
 from watersmeet.spilling.parts import KEY_BYTES
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.testing.run import Run
 
@@ -64,9 +64,9 @@ def hot_bytes(run: Run) -> int:
 def assert_young(run: Run, spill: Spill, now: int) -> None:
     """What has been owed for long enough is paid in the step that follows, whatever else there is to do."""
     for path, state in states(state_of(run)):
-        reach = reaches(run.inner.get(path, run.query), state.chunks.values())
+        reach = unit_reaches(run.inner.get(path, run.query), state.chunks.values())
         for unit in state.ledger.units:
-            for number, was in state.ledger.owing(unit, reach.get(unit.number)):
+            for number, was in state.ledger.owing_batches(unit, reach.get(unit.number)):
                 if was.rows and was.at <= now - spill.oldest_us:
                     assert unit.pay is not None and unit.pay > number
 
@@ -118,7 +118,7 @@ def overloaded(folder: Path, spill: Spill, steps: int) -> Run:
     return run
 
 
-def test_under_a_load_that_is_too_high_for_good_debts_are_paid_in_time(tmp_path: Path) -> None:
+def test_under_a_load_that_is_too_high_for_good_what_is_owed_is_paid_in_time(tmp_path: Path) -> None:
     spill = Spill(memory=1, oldest="3 seconds", interval="1 hour")
     run = run_of(tmp_path, Sliding(1000), Sliding(1000), spilling=Controller(spill))
     for at in range(12):
@@ -129,7 +129,7 @@ def test_under_a_load_that_is_too_high_for_good_debts_are_paid_in_time(tmp_path:
     assert run.progress[-1]["settled"] >= 12 - 5
 
 
-def test_when_the_load_is_over_units_return_though_old_debts_are_paid(tmp_path: Path) -> None:
+def test_when_the_load_is_over_units_return_though_old_results_are_paid(tmp_path: Path) -> None:
     spill = Spill(memory=1, oldest="5 seconds", interval="1 second")
     run = overloaded(tmp_path, spill, 10)
     run.spilling = Controller(replace(spill, memory="1 TB"))

@@ -23,7 +23,7 @@ from tests.spilling.watch import state_of
 from watersmeet.limits import limited
 from watersmeet.placement import Central, Hash
 from watersmeet.query.query import OWN_TIME, NestedTimes, Query
-from watersmeet.spilling.spilling import Paying, Spilling
+from watersmeet.spilling.interface import PayAll, Spilling
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice, calm
@@ -101,7 +101,7 @@ def test_what_an_inner_join_says_comes_after_what_it_owes(
         run = Run(root, Store(folder), inner=dict(zip(paths, inner, strict=True)), spilling=dice)
         for batch, rows in enumerate([*numbered(case), [], []]):
             if batch == last:
-                paid(run, Paying())
+                paid(run, PayAll())
             given: dict[str, list[Any]] = {}
             for name, row in rows:
                 given.setdefault(homes[name][0], []).append((homes[name][1], row))

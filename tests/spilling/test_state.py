@@ -13,8 +13,8 @@ from watersmeet.placement import Central
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Sliding, Window
 from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.interface import PayAll
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.spilling import Paying
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice
@@ -41,7 +41,7 @@ def test_a_unit_goes_with_the_last_of_its_chunks(tmp_path: Path) -> None:
     run.spilling = Controller(Spill(memory="1 TB", interval="1 hour", oldest="1 hour"))
     for batch in range(2, 12):
         run.step(Central(), [(0, row(10 * batch, 10 * batch)), (1, row(10 * batch + 1, 10 * batch + 1))])
-    assert not state_of(run).ledger.taken and not state_of(run).ledger.units
+    assert not state_of(run).ledger.batches and not state_of(run).ledger.units
     assert run.progress[-1]["distinctRows"] == 3  # the last of the first stream, and two rows of the second
     assert not run.lull(Central(), all=True)
 
@@ -52,7 +52,7 @@ def test_who_puts_nothing_off_any_more_pays_what_is_owed(tmp_path: Path, rounds:
     for at in range(4):
         run.step(Central(), [(at % 2, row(at, at))])
     assert run.results.total() == 0
-    run.spilling = Paying()
+    run.spilling = PayAll()
     assert [run.lull(Central()) for _ in range(rounds)] == [True] * rounds
     run.step(Central(), [(0, row(4, 4))])
     run.step(Central(), [(1, row(5, 5))])
@@ -67,16 +67,16 @@ def test_a_round_takes_the_place_of_what_the_next_batch_was_to_pay(tmp_path: Pat
         run.step(Central(), [(at % 2, row(at, at))])
         run.lull(Central())
         assert max(run.results.values(), default=1) == 1
-    run.spilling = Paying()
+    run.spilling = PayAll()
     run.lull(Central(), all=True)
     assert run.results.total() == 9
 
 
-@pytest.mark.parametrize(("cold", "probing"), [(50, 20), (20, 50)])
-def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, cold: int, probing: int) -> None:
+@pytest.mark.parametrize(("spilled", "probing"), [(50, 20), (20, 50)])
+def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, spilled: int, probing: int) -> None:
     """An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit."""
-    run = run_of(tmp_path, Sliding(1000), Sliding(1000), delay=100, spilling=Hand(cold=at_times(cold)))
-    run.step(Central(), [(0, row(0, cold))])
+    run = run_of(tmp_path, Sliding(1000), Sliding(1000), delay=100, spilling=Hand(spills=at_times(spilled)))
+    run.step(Central(), [(0, row(0, spilled))])
     run.spilling = Hand()
     run.step(Central(), [(1, row(1, probing))])
     run.step(Central(), [(0, row(2, 300)), (1, row(3, 300))])
@@ -96,7 +96,7 @@ def test_what_time_closes_waits_for_what_inner_joins_owe(tmp_path: Path, window:
         {"b": [{"id_b": 2, "at": 40, "x": 0, "k": "p"}], "d": [{"id_d": 3, "at": 50, "x": 0, "k": "p"}]},
         *({n: [{f"id_{n}": at, "at": at, "x": 0, "k": n}] for n in "abd"} for at in (200, 201, 202)),
     ]
-    tree = started(setting, str(tmp_path), Hand(cold=at_times(30, path="j_0")))
+    tree = started(setting, str(tmp_path), Hand(spills=at_times(30, path="j_0")))
     for rows in batches:
         within = given(setting.shape, rows)
         tree.step(Central(), within.pop("j"), within=within)

@@ -20,7 +20,7 @@ from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.query.windows import FOREVER, NEVER
-from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.testing.dice import Dice, calm
 from watersmeet.testing.run import Run
 
@@ -85,7 +85,7 @@ def test_event_times_are_any_that_a_timestamp_holds(
 def owes(run: Run) -> bool:
     """Whether some tuple has not asked all it should."""
     state = state_of(run)
-    return state.ledger.owes(reaches(run.query, state.chunks.values()))
+    return state.ledger.owes(unit_reaches(run.query, state.chunks.values()))
 
 
 UNMERGED = {"merged_chunks": 1 << 30, "merged_bytes": 0}
@@ -94,7 +94,7 @@ UNMERGED = {"merged_chunks": 1 << 30, "merged_bytes": 0}
 @pytest.mark.long
 @search(10)
 @given(case=cases(), dice=dice_of, lulls=lulls_of)
-def test_without_debts_state_is_that_of_a_run_without_spilling(
+def test_if_nothing_is_owed_state_is_that_of_a_run_without_spilling(
     case: dict[str, Any], dice: Dice, lulls: list[int]
 ) -> None:
     """Property 4; chunks are not merged here, since they leave as a whole, and units keep others apart."""

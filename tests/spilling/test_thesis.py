@@ -18,10 +18,10 @@ from tests.spilling.watch import labels, state_of
 from watersmeet.placement import Central
 from watersmeet.query.windows import Hopping, Sliding, Window
 from watersmeet.spilling.controller import Controller, Situation
-from watersmeet.spilling.decisions import Record
-from watersmeet.spilling.expected_work import Expected, expected
+from watersmeet.spilling.decisions import ControllerRecord
+from watersmeet.spilling.expected_time import ExpectedTime, expect_time
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.parts import Owing, Part
+from watersmeet.spilling.parts import OwedProbes, Part
 from watersmeet.spilling.policies import Links
 from watersmeet.spilling.units import Group, Tally, Unit
 from watersmeet.state.chunks.chunk import HOT
@@ -37,7 +37,7 @@ def stepped(run: Run, *rows: tuple[int, int]) -> None:
 
 
 def paid(run: Run) -> None:
-    """Pay all that is owed; nothing becomes cold any more."""
+    """Pay all that is owed; nothing more is spilled."""
     run.spilling = Hand()
     assert run.lull(Central(), all=True) or not state_of(run).ledger.units
     assert not run.lull(Central(), all=True)
@@ -63,21 +63,21 @@ def live(run: Run) -> set[tuple[int, int]]:
         (240, 60, (180, 60), 1),
     ],
 )
-@pytest.mark.parametrize("cold", [0, 1])
+@pytest.mark.parametrize("spilled", [0, 1])
 def test_1_windows_are_those_of_their_definition(
-    tmp_path: Path, size: int, step: int, times: tuple[int, int], results: int, cold: int
+    tmp_path: Path, size: int, step: int, times: tuple[int, int], results: int, spilled: int
 ) -> None:
     window = Hopping(size, step)
-    run = run_of(tmp_path, window, window, delay=1000, spilling=Hand(cold=in_stream(cold)))
-    stepped(run, (cold, times[cold]))
-    stepped(run, (1 - cold, times[1 - cold]))
+    run = run_of(tmp_path, window, window, delay=1000, spilling=Hand(spills=in_stream(spilled)))
+    stepped(run, (spilled, times[spilled]))
+    stepped(run, (1 - spilled, times[1 - spilled]))
     assert not run.results
     paid(run)
     assert found(run) == ({times: 1} if results else {})
 
 
 def test_2_open_windows_are_not_deleted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, Hopping(60, 80), Hopping(60, 80), spilling=Hand(cold=at_times(90)))
+    run = run_of(tmp_path, Hopping(60, 80), Hopping(60, 80), spilling=Hand(spills=at_times(90)))
     stepped(run, (0, 90))
     stepped(run, (0, 100), (1, 100))  # the window (80, 140] is open
     assert (0, 90) in live(run)
@@ -87,7 +87,7 @@ def test_2_open_windows_are_not_deleted(tmp_path: Path) -> None:
 
 
 def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> None:
-    run = run_of(tmp_path, Hopping(60, 60), Hopping(60, 60), spilling=Hand(cold=at_times(10)))
+    run = run_of(tmp_path, Hopping(60, 60), Hopping(60, 60), spilling=Hand(spills=at_times(10)))
     stepped(run, (0, 10))
     stepped(run, (1, 50))
     stepped(run, (0, 61), (1, 61))
@@ -102,7 +102,7 @@ def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> Non
 def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
     window = Hopping(size, step)
     runs = [run_of(tmp_path / name, window, window) for name in ("with", "without")]
-    runs[0].spilling = Hand(cold=at_times(30))
+    runs[0].spilling = Hand(spills=at_times(30))
     for run in runs:
         stepped(run, (0, 30))
         stepped(run, (1, 90))
@@ -115,7 +115,7 @@ def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
 
 
 def test_4_a_tuple_in_many_windows_is_owed_to_all_and_comes_once(tmp_path: Path) -> None:
-    run = run_of(tmp_path, Hopping(60, 20), Hopping(60, 20), delay=100, spilling=Hand(cold=at_times(50)))
+    run = run_of(tmp_path, Hopping(60, 20), Hopping(60, 20), delay=100, spilling=Hand(spills=at_times(50)))
     stepped(run, (0, 50))
     stepped(run, (1, 90))  # they share (40, 100] alone
     stepped(run, (1, 55))  # they share three windows
@@ -125,7 +125,7 @@ def test_4_a_tuple_in_many_windows_is_owed_to_all_and_comes_once(tmp_path: Path)
 
 
 def test_5_all_members_of_what_is_owed_are_kept(tmp_path: Path) -> None:
-    run = run_of(tmp_path, Sliding(60), Sliding(60), Sliding(60), spilling=Hand(cold=at_times(10)))
+    run = run_of(tmp_path, Sliding(60), Sliding(60), Sliding(60), spilling=Hand(spills=at_times(10)))
     stepped(run, (0, 10))
     stepped(run, (1, 20))
     stepped(run, (2, 30))
@@ -138,18 +138,22 @@ def test_5_all_members_of_what_is_owed_are_kept(tmp_path: Path) -> None:
     assert live(run) == {(0, 200), (1, 200), (2, 200), (0, 201)}
 
 
-def part(name: int, size: int, worth: float, cold: bool, owing: tuple[Owing, ...] = ()) -> Part:
-    unit = Unit(name, Group(1, 0, name), owing[0].batch if owing else 0) if cold else None
+def part(name: int, size: int, worth: float, spilled: bool, owing: tuple[OwedProbes, ...] = ()) -> Part:
+    unit = Unit(name, Group(1, 0, name), owing[0].batch if owing else 0) if spilled else None
     tally = Tally(results=worth, final=worth, tuples=1)
     return Part("j", Group(1, 0, name), (str(name),), 1, size, 0, 0, tally, stored=size, unit=unit, owing=owing)
 
 
 def decided(
-    spill: Spill, parts: list[Part], at: int, record: Record | None = None, expected: Expected | None = None
+    spill: Spill,
+    parts: list[Part],
+    at: int,
+    record: ControllerRecord | None = None,
+    expected: ExpectedTime | None = None,
 ) -> Any:
-    record = record or Record()
-    now = Situation(at=at, next=100, links=Links(), expected=expected or Expected(record.took))
-    return Controller(spill)._decision(parts, record, now)
+    record = record or ControllerRecord()
+    now = Situation(at=at, next=100, links=Links(), expected=expected or ExpectedTime(record.took))
+    return Controller(spill).choose(parts, record, now)
 
 
 def test_6_units_come_back_whole_and_go_whole() -> None:
@@ -159,7 +163,7 @@ def test_6_units_come_back_whole_and_go_whole() -> None:
     assert decision.kind == "return" and {name[2] for name in decision.back} == {1, 3}  # 960 of 1000 bytes are hot
     assert all(end == 100 for _, end in decision.pay)
     spilled = decided(spill, [part(at, 170, at, False) for at in range(6)], at=0)
-    assert [p.group.start for p in spilled.cool] == [0, 1]
+    assert [p.group.start for p in spilled.spill] == [0, 1]
 
 
 def test_7_an_outer_join_waits_for_results_that_hardly_any_go_to(tmp_path: Path) -> None:
@@ -174,7 +178,7 @@ def test_7_an_outer_join_waits_for_results_that_hardly_any_go_to(tmp_path: Path)
         {name: [{f"id_{name}": 300, "at": 200, "x": 9, "k": "r"}] for name in "abd"},
         {},
     ]
-    run = started(setting, str(tmp_path), Hand(cold=at_times(30, path="j_0")))
+    run = started(setting, str(tmp_path), Hand(spills=at_times(30, path="j_0")))
     for batch in rows:
         given_ = given(setting.shape, batch)
         run.step(Central(), given_.pop("j"), within=given_)
@@ -188,10 +192,10 @@ def test_7_an_outer_join_waits_for_results_that_hardly_any_go_to(tmp_path: Path)
     assert state_of(run).settled == 200 and {chunk.low for chunk in state_of(run).chunks.values()} == {200}
 
 
-@pytest.mark.parametrize("cold", [(), (90,), (130,), (90, 130)])
-def test_8_under_disorder_the_watermark_counts(tmp_path: Path, cold: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("spilled", [(), (90,), (130,), (90, 130)])
+def test_8_under_disorder_the_watermark_counts(tmp_path: Path, spilled: tuple[int, ...]) -> None:
     window: Window = Hopping(60, 60)
-    run = run_of(tmp_path, window, window, delay=30, spilling=Hand(cold=at_times(*cold)))
+    run = run_of(tmp_path, window, window, delay=30, spilling=Hand(spills=at_times(*spilled)))
     stepped(run, (1, 90))
     stepped(run, (0, 130), (1, 130))
     assert state_of(run).watermark == 100
@@ -203,14 +207,14 @@ def test_8_under_disorder_the_watermark_counts(tmp_path: Path, cold: tuple[int, 
 
 def test_9_the_least_productive_is_paid_in_time() -> None:
     spill = Spill(memory=1000, policy="local", oldest="10 minutes", interval="2 minutes")
-    ages = tuple(Owing(batch, 5, batch * MINUTE) for batch in range(1, 30))
+    ages = tuple(OwedProbes(batch, 5, batch * MINUTE) for batch in range(1, 30))
 
     def parts(now: int) -> list[Part]:
         owing = ages[: now - 1]
         return [part(7, 600, 0.1, True, owing), part(8, 600, 5, True, owing[-1:]), part(0, 300, 9, False)]
 
-    resting = Record(returned=11 * MINUTE, changed=11 * MINUTE)
-    assert not decided(spill, parts(10), 10 * MINUTE, Record(returned=10 * MINUTE)).kind
+    resting = ControllerRecord(returned=11 * MINUTE, changed=11 * MINUTE)
+    assert not decided(spill, parts(10), 10 * MINUTE, ControllerRecord(returned=10 * MINUTE)).kind
     decision = decided(spill, parts(12), 12 * MINUTE, resting)
     assert decision.kind == "pay" and [(p.group.start, end) for p, end in decision.pay] == [(7, 3)]  # [1, 3) is old
     better = decided(spill, parts(20), 20 * MINUTE, resting)
@@ -223,18 +227,18 @@ def test_9_the_least_productive_is_paid_in_time() -> None:
     assert forced.kind == "pay" and [(p.group.start, end) for p, end in forced.pay] == [(7, 100)] and not forced.back
     assert "limit 700 B" in forced.why and forced.why.endswith("paid")
     full = [*parts(12), part(1, 900, 9, False)]
-    both = decided(crowded, full, 12 * MINUTE)  # above the mark work is put off, and what is too old is paid
+    both = decided(crowded, full, 12 * MINUTE)  # above the limit work is spilled, and what is too old is paid
     assert both.kind == "spill" and [p.group.start for p, _ in both.pay] == [7] and not both.back
     idle = [part(7, 800, 0.1, True, ()), part(0, 950, 9, False)]
-    assert not decided(crowded, idle, 12 * MINUTE, Record(returned=11 * MINUTE, changed=11 * MINUTE)).kind
+    assert not decided(crowded, idle, 12 * MINUTE, ControllerRecord(returned=11 * MINUTE, changed=11 * MINUTE)).kind
 
 
 def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
     """A stream that never pauses leaves no lulls; whoever waits for them would pay nothing."""
     spill = Spill(within="1 second", policy="local", interval="2 minutes")
-    owing = tuple(Owing(batch, 200_000, 0) for batch in range(1, 6))
+    owing = tuple(OwedProbes(batch, 200_000, 0) for batch in range(1, 6))
     parts = [part(at, 10, at, True, owing) for at in (1, 2)]  # a pair of rows each: 0.1 s a batch of either
-    resting = Record(pair=1e-6, part=0.0, took=0.4, returned=0, changed=0)
+    resting = ControllerRecord(pair=1e-6, part=0.0, took=0.4, returned=0, changed=0)
     paid = decided(spill, parts, MINUTE, resting)
     assert (paid.kind, paid.routine, paid.back) == ("pay", True, frozenset())
     assert paid.why == "the next batch has about 0.56 s to spare: 1 part (10 B) paid"
@@ -245,18 +249,18 @@ def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
     assert not decided(spill, parts, MINUTE, replace(resting, took=0.9)).pay  # not below the lower mark
 
 
-def test_what_is_put_off_makes_room_for_what_comes_while_a_batch_runs() -> None:
+def test_what_is_spilled_makes_room_for_what_comes_while_a_batch_runs() -> None:
     """A batch of 4 s whose rows came within 2 s is followed by one of twice as many: to halve it would gain nothing."""
     spill = Spill(within="2100 milliseconds", policy="local", share=0.1)
     parts = [replace(part(at, 100, at, False), rows=100) for at in range(10)]
     come = replace(part(10, 1, 99, False), rows=0, fresh=8)
-    steady = Record(pair=1e-3, took=4.0, work=4.0, late=2)
+    steady = ControllerRecord(pair=1e-3, took=4.0, work=4.0, late=2)
 
-    def put_off(record: Record) -> int:
-        return len(decided(spill, [*parts, come], MINUTE, record, expected([*parts, come], record)).cool)
+    def spilled(record: ControllerRecord) -> int:
+        return len(decided(spill, [*parts, come], MINUTE, record, expect_time([*parts, come], record)).spill)
 
-    assert put_off(steady) == 5  # 2 of 4 s are left
-    assert put_off(replace(steady, growth=2.0)) == 8  # 2 of 8 s
+    assert spilled(steady) == 5  # 2 of 4 s are left
+    assert spilled(replace(steady, growth=2.0)) == 8  # 2 of 8 s
 
 
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:

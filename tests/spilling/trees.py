@@ -19,7 +19,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import OWN_TIME, RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import FOREVER, NEVER, Closed
 from watersmeet.runtime.protocol import Publish, ResultsPublished
-from watersmeet.spilling.spilling import Spilling
+from watersmeet.spilling.interface import Spilling
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle

@@ -73,8 +73,8 @@ class Watch:
     def is_owed(self, ids: Sequence[int], state: Manifest, now: dict[Row, int]) -> bool:
         last = max(ids, key=self.came.__getitem__)
         batch = self.came[last][0]
-        cold = {unit.number for unit in state.ledger.units if unit.since <= batch}
-        return any(now.get(row, HOT) in cold for row in enumerate(ids) if row[1] != last)
+        spilled = {unit.number for unit in state.ledger.units if unit.since <= batch}
+        return any(now.get(row, HOT) in spilled for row in enumerate(ids) if row[1] != last)
 
     def kept(self, was: Manifest, old: dict[Row, int], state: Manifest, now: dict[Row, int]) -> None:
         """Check that what is owed changes by decisions alone, whatever is merged, moved or united (property 7)."""

@@ -23,7 +23,7 @@ from watersmeet.metadata.plan import Number
 from watersmeet.observe.delays import lost_by_delay
 from watersmeet.predicate.numbers import bucket
 from watersmeet.query.windows import clip_to_horizon
-from watersmeet.spilling.units import Closed
+from watersmeet.spilling.units import ClosedPartition
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
 from watersmeet.state.store.chunk_writer import ChunkWriter
@@ -79,7 +79,7 @@ class IntakeReport:
     samples: list[dict[str, Any]] = field(default_factory=list)
     files: list[tuple[str, int, str]] = field(default_factory=list)
     """Side outputs: (late, rejected or denied; stream; file)."""
-    closed: set[Closed] = field(default_factory=set)
+    closed: set[ClosedPartition] = field(default_factory=set)
     """The buckets whose values a punctuation has closed."""
     marks: dict[Number, Heard] = field(default_factory=dict)
     """What the rows say about constraints."""
@@ -157,7 +157,7 @@ class Judge:
         return rows.filter(pa.array(~said))
 
     def _close(self, stream: int, said: pa.RecordBatch) -> None:
-        """Note into which buckets the values fall that punctuations speak of, where work may be put off."""
+        """Note into which buckets the values fall that punctuations speak of, where work may be spilled."""
         placement = self._plan.placement
         for column in placement.stored_by(stream) if self._plan.spilling.counts_groups and said.num_rows else ():
             values = said.column(column.name).drop_null() if column.name in said.schema.names else pa.nulls(0)

@@ -18,7 +18,7 @@ from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, Partials
 from watersmeet.query.windows import clip_to_horizon
-from watersmeet.spilling.owed import asks
+from watersmeet.spilling.owed import may_probe
 from watersmeet.state.chunks.chunk import Bucket
 
 
@@ -84,7 +84,7 @@ class Routes:
             for target in alike:
                 near = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
                 came = target.chunk.arrived.first <= block.batch
-                in_time |= near & came & asks(step.role, target.owed, block.batch)
+                in_time |= near & came & may_probe(step.role, target.owed, block.batch)
             seat = np.where(in_time, seat_of(alike[0]), NOWHERE)
             there = np.flatnonzero(seat >= 0)
             found[there, seat[there]] = True

@@ -39,9 +39,9 @@ from watersmeet.observe.warnings import notices
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.spilling.plan import SpillingPlan
-from watersmeet.spilling.units import Group, Ledger, Taken, Tally, group_of
+from watersmeet.spilling.units import Group, Ledger, OwingBatch, Tally, group_of
 from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.state.chunks.merging import choose_merges
 from watersmeet.state.manifest.manifest import Manifest
@@ -131,7 +131,7 @@ class Operator:
         state = self.view(before)
         layout, live = self.strategy.plan(state), before.chunks.values()
         chunks = layout.assign_owners(live)
-        owes = before.ledger.owes(reaches(self.query, live))
+        owes = before.ledger.owes(unit_reaches(self.query, live))
         merges = () if kind == "final" else choose_merges(chunks, before.batch + 1, before.settled, self._endless)
         purge = self._purgeable and before.unpurged >= self.purge_every and kind == "rows" and not owes
         return BatchPlan(
@@ -209,7 +209,7 @@ class Operator:
         """Step 2: keep the batch's chunks and what is owed, and let go what no result needs; return how many rows."""
         before, plan, tasks = done.before, done.plan, done.tasks
         chunks, ledger = _pay(plan, _merge(plan, tasks), done.fresh, done.now)
-        reached = reaches(self.query, chunks.values())
+        reached = unit_reaches(self.query, chunks.values())
         settled = join_settled(before.settled, ledger.settled(after.watermark, reached), self.query, done.inner)
         if self.query.optional:
             settled = closing_mark(plan, done.intakes)
@@ -219,9 +219,9 @@ class Operator:
         purged = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        ledger = ledger.held(live.values())
+        ledger = ledger.with_live_units(live.values())
         if self.tallies:
-            ledger = ledger.closing({closed for intake in done.intakes for closed in intake.closed}, reached)
+            ledger = ledger.with_closed({closed for intake in done.intakes for closed in intake.closed}, reached)
         return replace(after, chunks=live, ledger=ledger, settled=settled), purged
 
     def _account(self, done: "_Batch", after: Manifest) -> Manifest:
@@ -229,7 +229,9 @@ class Operator:
         before, plan, tasks, ledger = done.before, done.plan, done.tasks, after.ledger
         if self.tallies:
             groups = {group_of(chunk, plan.spilling.slice) for chunk in after.chunks.values()}
-            ledger = ledger.valued([_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups)
+            ledger = ledger.with_worth(
+                [_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups
+            )
         constraints = next((task.metadata.constraints for task in tasks if task.metadata.constraints), before.promises)
         news = any(stream.rows for stream in done.taken) or any(task.metadata.counts.get("inherited") for task in tasks)
         return replace(
@@ -295,7 +297,7 @@ def _paying_seconds(before: Manifest) -> float:
         rows[chunk.unit] += chunk.rows
     pairs = 0.0
     for unit in before.ledger.paying():
-        paid = (was.rows for number, was in before.ledger.taken.items() if unit.since <= number < (unit.pay or 0))
+        paid = (was.rows for number, was in before.ledger.batches.items() if unit.since <= number < (unit.pay or 0))
         pairs += sum(paid) / unit.group.of * rows[unit.number] / 2
     return pairs * limits().pair
 
@@ -314,11 +316,11 @@ def _pay(
 ) -> tuple[dict[str, Chunk], Ledger]:
     """Return the chunks after a batch that paid as planned, and what is owed then."""
     rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
-    taken = Taken(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
-    ledger, found = plan.spilling.ledger.after(plan.batch, taken), reaches(plan.query, chunks.values())
+    taken = OwingBatch(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
+    ledger, found = plan.spilling.ledger.after(plan.batch, taken), unit_reaches(plan.query, chunks.values())
     mark = plan.times.settled  # no tuple that is still to come is earlier
     over = {number for number, reach in found.items() if mark is not None and reach.deadline < mark}
-    done = [u.number for u in ledger.units if u.number in over and not ledger.owing(u, found[u.number])]
+    done = [u.number for u in ledger.units if u.number in over and not ledger.owing_batches(u, found[u.number])]
     ledger = ledger.without(done)
     cold = {unit.number for unit in ledger.units}
     warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}

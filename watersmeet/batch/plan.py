@@ -15,7 +15,7 @@ from watersmeet.predicate.datetimes import to_local_time
 from watersmeet.probe.hop_steps import Step, steps
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, HORIZON
-from watersmeet.spilling.owed import Owed, roles
+from watersmeet.spilling.owed import OwedBatches, roles
 from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.merging import Merge
@@ -150,10 +150,10 @@ class BatchPlan:
         return denied(self.query, self.store, self.times.settled, self.metadata.constraints)
 
     @cached_property
-    def owed(self) -> dict[int, Owed]:
+    def owed(self) -> dict[int, OwedBatches]:
         """What was owed to each spilled unit before the batch, by number."""
         return {
-            unit.number: Owed(
+            unit.number: OwedBatches(
                 unit.since,
                 unit.since if unit.pay is None else unit.pay,
                 self.batch if unit.returns(self.batch) else self.batch + 1,

@@ -11,7 +11,7 @@ from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import entry_conjuncts
 from watersmeet.probe.partials import Partials
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed_tuples import Owing
+from watersmeet.spilling.paying_tuples import PayingTuples
 
 
 class ProbingTuples:
@@ -39,7 +39,7 @@ class ProbingTuples:
     ) -> None:
         self._plan, self._query, self._hops, self._table = plan, query, hops, table
         self._fresh, self._arrivals = fresh, arrivals
-        self._owing = Owing(plan, table, stored)
+        self._owing = PayingTuples(plan, table, stored)
         self._tracked = plan.placement.tracked
 
     def entering(self, origin: int, course: int, steps: Course, share: int = 0, shares: int = 1) -> Iterator[Partials]:

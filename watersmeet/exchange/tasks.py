@@ -23,7 +23,7 @@ from watersmeet.limits import adopt
 from watersmeet.predicate.model import Column
 from watersmeet.probe.partials import Partials
 from watersmeet.query.query import TRACE_TYPE, Query
-from watersmeet.spilling.tallies import count_of
+from watersmeet.spilling.tallies import count_codes
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
 from watersmeet.state.store.store import Store
 
@@ -249,7 +249,7 @@ def decided(store: Store, query: Query, name: str) -> Task:
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
-            codes.update(count_of(block.column(0)) if query.tracing != "none" else {})
+            codes.update(count_codes(block.column(0)) if query.tracing != "none" else {})
             writer.write(block.select(list(range(unwritten, block.num_columns))))
         writer.close()
         yield messages([(attempt.partition, (writer.rows, writer.files, codes))])

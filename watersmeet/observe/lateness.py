@@ -74,10 +74,10 @@ def _describe_lateness(name: str, within: str, rows: int, late: int, parts: Sequ
 
 def _advise_delay(parts: Sequence[Progress]) -> str:
     needs = [(part["neededDelayMs"], part["late"]) for part in parts if part.get("neededDelayMs")]
-    delay = quantile(((needed["p99"], late) for needed, late in needs), KEPT_SHARE)
+    delay = quantile(((delays["p99"], late) for delays, late in needs), KEPT_SHARE)
     if delay is None and any(part["late"] and "neededDelayMs" not in part for part in parts):
         return "a longer delay would have kept them"  # an earlier version did not record which
     if delay is None:
         return "it had been idle, and the watermark moved on without it: a longer idle='...' would have kept them"
-    what = "them" if delay >= max(needed["max"] for needed, _ in needs) else "nearly all of them"
+    what = "them" if delay >= max(delays["max"] for delays, _ in needs) else "nearly all of them"
     return f"delay='{format_duration(round_up(round(1000 * delay)))}' would have kept {what}"

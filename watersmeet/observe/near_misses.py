@@ -19,7 +19,7 @@ Miss = dict[str, Any]
 """A near-miss: the values that the conjunct compares, by their text, and for each stream those of some columns."""
 Misses = dict[str, list[Miss]]
 """Near-misses by the text of the conjunct that refused them."""
-SHOWN = 2
+MOST_LISTED = 2
 """The near-misses that are listed under their test."""
 
 
@@ -104,7 +104,7 @@ def describe_near_misses(test: Mapping[str, Any]) -> list[str]:
     >>> describe_near_misses({"name": "a.x - b.x > 0", "missed": [miss]})
     ['nearly: a.x - b.x = -2.0 (a.x = 3.0, b.x = 5.0)']
     """
-    return [f"nearly: {_describe_miss(test['name'], miss)}" for miss in test.get("missed", ())[:SHOWN]]
+    return [f"nearly: {_describe_miss(test['name'], miss)}" for miss in test.get("missed", ())[:MOST_LISTED]]
 
 
 def _describe_miss(text: str, miss: Miss) -> str:

@@ -14,7 +14,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.numbers import hashes
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed import Owed
+from watersmeet.spilling.owed import OwedBatches
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows, widths
 from watersmeet.state.store.store import Store
@@ -35,7 +35,7 @@ class Target:
 
     number: int
     chunk: Chunk
-    owed: Owed | None = None
+    owed: OwedBatches | None = None
 
 
 class ChunkTable:

@@ -19,7 +19,7 @@ from watersmeet.probe.newest_rows import Tails
 from watersmeet.probe.partials import Partials
 from watersmeet.probe.ranges import columns_of, concat_ranges, misses, ranges, usable
 from watersmeet.probe.work import TestCounts, Work, texts_of, time_iterator
-from watersmeet.spilling.owed import asks
+from watersmeet.spilling.owed import may_probe
 
 FIXED = 16
 """Roughly how many bytes a value of fixed width takes."""
@@ -71,7 +71,7 @@ class CandidateSearch:
         for target in targets:
             seat = seat_of(target)
             mask = seat >= 0 if node is None else seat == node
-            mask = mask & asks(step.role, target.owed, block.batch) & (target.chunk.arrived.first <= block.batch)
+            mask = mask & may_probe(step.role, target.owed, block.batch) & (target.chunk.arrived.first <= block.batch)
             if not np.any(mask):
                 continue
             for lookups, sure in usable(intervals, target.chunk, time, len(block)):

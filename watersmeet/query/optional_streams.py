@@ -131,7 +131,7 @@ def check_optional(query: Query, *, streaming: bool, spilling: bool) -> None:
         return
     if spilling:
         raise DefinitionError(
-            "spill= can't be combined with how=: work that is put off may hold a partner; remove one of the two."
+            "spill= can't be combined with how=: spilled work may hold a partner; remove one of the two."
         )
     for stream in (query.streams[at] for at in query.counted_streams):
         raise DefinitionError(

@@ -27,7 +27,7 @@ from watersmeet.observe.lateness import LATE_SHARE, warn_late_rows
 from watersmeet.observe.timing import check_overdue, measure_latency, time_steps
 from watersmeet.observe.warnings import Notice, news
 from watersmeet.runtime.tree import Job, JoinTree
-from watersmeet.spilling.spilling import Spilling
+from watersmeet.spilling.interface import Spilling
 from watersmeet.state.manifest import history, rounds
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.manifest.generations import Fence
@@ -269,7 +269,7 @@ class Protocol:
         exchange: How partial results travel, for `progress`.
         due: The seconds from one batch to the next, if the trigger says so.
         fresh: Whether no batch was offered yet.
-        spilling: What decides on work that is put off, if some may be.
+        spilling: Decides what is spilled and paid, if anything may be.
         begun: A round that was begun and cut; it comes before anything else.
         name: What the user calls the query, for `progress`; None if it has no name.
         late_share: The share of a stream's rows from which on late ones are warned of.
@@ -408,7 +408,7 @@ class Protocol:
         took, offered = published.at - doing.event.at, isinstance(doing.event, BatchOffered)
         after, late = check_overdue(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
-            after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
+            after = self.spilling.decide(self.tree, after, took, doing.event.at, not offered)
         late_streams = warn_late_rows([*self.history, after.progress], self.late_share)
         found = [*self.tree.notices(after), *late_streams, *_growing(after)]
         new, self._warned = news(found, self._warned)
@@ -476,6 +476,6 @@ def closed_for_good(root: str) -> str:
 
 
 def _growing(state: Manifest) -> list[Notice]:
-    """Return what to tell people whose debts only grow."""
+    """Return the warning that what is owed keeps growing, if it does."""
     says = state.progress.get("spilling", {}).get("overload")
     return [] if says is None else [Notice("debts", says)]

@@ -186,7 +186,7 @@ class JoinTree:
             own = child._credited(state.inner[at], credits)
             groups = codes_of(child.path, own.ledger.worth)
             final = {groups[code]: count for code, count in credits.items() if code in groups}
-            inner[at] = replace(own, ledger=own.ledger.credited(final))
+            inner[at] = replace(own, ledger=own.ledger.with_credits(final))
         return replace(state, inner=inner)
 
     def _fed(self, state: Manifest, crossings: Mapping[tuple[int, int], int]) -> Manifest:
@@ -194,7 +194,7 @@ class JoinTree:
         ledger = state.ledger
         for at, child in self.inner.items():
             groups = codes_of(child.path, state.inner[at].ledger.worth)
-            ledger = ledger.fed_by(child.path, groups, crossings)
+            ledger = ledger.with_crossings(child.path, groups, crossings)
         return replace(state, ledger=ledger)
 
     def decided(self, state: Manifest, choices: Mapping[str, SpillPlan]) -> Manifest:

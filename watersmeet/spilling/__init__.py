@@ -1,8 +1,16 @@
 """Spilling: under load, part of the work is postponed and done later; no result is lost, and none comes twice.
 
-Floors, from the lowest: records (`units.py`), which manifests hold; rules (`owed.py`, `owed_tuples.py`, `tallies.py`),
-which a batch follows; and what decides after each batch which units the next one spills and pays (`controller.py`,
-`decisions.py`, `policies/`).
+Floors, from the lowest; an import contract in `pyproject.toml` keeps them apart, so `__init__` imports nothing:
 
-Invariant: whatever is spilled and paid, and when, results are the same in the end.
+- Records, below the query and the state, which hold them: `units.py` (what is spilled, and the ledger of what is owed),
+  `owed.py` (the settle rule), `options.py` (`wm.Spill`). `plan.py`, a batch's plan and report, counts a probe's work.
+- Rules, which tasks follow: `paying_tuples.py` and `tallies.py`. They read `batch/plan.py` and `batch/report.py`, which
+  hold the records, so they can't lie below all of `batch`, but they lie below whatever runs a batch.
+- Decisions, above the batch: `parts.py`, `policies/`, `decisions.py`, `expected_time.py`, `interface.py` and
+  `controller.py`; `describe.py` puts them into words.
+
+Invariants: each chunk has one unit or is hot, and labels change only between batches. Each result is emitted once: when
+the last of its members' units is settled for its probing tuple. A step is decided when the one before is committed, and
+pays whole batches, never until time is up, so that a batch that runs again does the same. Spilling only delays results:
+which of them come, and which rows are late, is the same without it. State is purged by `settled`, not by the watermark.
 """

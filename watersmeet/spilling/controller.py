@@ -1,10 +1,10 @@
-"""The controller: after each batch it decides what the next one puts off and pays. Pure.
+"""The controller: after each batch it decides what the next one spills and pays. Pure.
 
-Jbantova, sections 5.2 and 5.3, with a second mark, time: state is on disk from the start here, so that what is short
-under a burst is the time of a batch. Above a mark, a share of the state is put off; below the lower mark, units come
-back until the mark is nearly reached, and no more often than an interval. Meanwhile batches pay what they have time
-for. What has been owed for too long is paid whatever else there is to do, which the thesis has nothing of: there the
-least productive parts stay away for ever.
+It follows Jbantova 2007, sections 5.2 and 5.3, with time as a second limit: here state is on disk from the start, so
+what a burst makes short is the time of a batch. Above a limit, a share of the state is spilled. Below the lower marks,
+units come back until a limit is nearly reached, and no more often than an interval. Meanwhile batches pay what they
+have time for. What has been owed for too long is paid whatever else there is to do. The thesis has nothing of the kind:
+there the least productive parts stay away for ever.
 """
 
 from collections import defaultdict
@@ -16,28 +16,29 @@ from typing import Any
 from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import group_slice
 from watersmeet.formatting import format_bytes
-from watersmeet.spilling.decisions import BEGUN, PATIENCE, Decision, Record, progress
-from watersmeet.spilling.expected_work import Expected, by_rows, expected
+from watersmeet.spilling.decisions import PATIENCE, ROUND_OVERHEAD, ControllerRecord, Decision
+from watersmeet.spilling.describe import spilling_progress
+from watersmeet.spilling.expected_time import ExpectedTime, expect_time, pairs_by_rows
+from watersmeet.spilling.interface import Spilling, SpillingTree
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.parts import Owing, Part, cold, hot, parts
+from watersmeet.spilling.parts import OwedProbes, Part, hot_parts, parts_of, spilled_parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
-from watersmeet.spilling.spilling import Plan, Spilling
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 
-SPARED = 0.1
-"""What takes less than this share of a batch's time together is not put off for the sake of time."""
+NEGLIGIBLE = 0.1
+"""Parts that together take less than this share of a batch's time are not spilled for the sake of time."""
 ROUND_SECONDS = 2.0
-"""About how long a round takes in a lull, where batches may take any time."""
+"""About how long a round in a quiet period takes if the time of batches has no limit."""
 
 
 @dataclass(frozen=True)
 class Controller(Spilling):
-    """Decides by marks and policies.
+    """Decides by limits and policies.
 
     Attributes:
-        spill: The marks and policies.
-        seed: Unique to the checkpoint, for the policy of chance.
+        spill: The limits and policies.
+        seed: Unique to the checkpoint, for the random policy.
         processes: How many processes keep sort orders.
         quotas: The user's quotas, by the joins' paths and the streams' positions.
     """
@@ -47,43 +48,46 @@ class Controller(Spilling):
     processes: int = 1
     quotas: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
+    def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
-        found, at, batch, shown = self._parts(tree, after), int(now * 1e6), after.batch, after.progress
-        record, paid = Record.of(after).until(at), _summed(shown, "paidPairs")
+        parts, at, batch, progress = self._parts(tree, after), int(now * 1e6), after.batch, after.progress
+        record, paid = ControllerRecord.of(after).as_of(at), _sum_field(progress, "paidPairs")
         if round:
-            record = record.rounded(took, _probed(shown) + paid, _summed(shown, "paidUnits"))
-            next_ = Expected(record.coming)
+            record = record.after_round(took, _probed_pairs(progress) + paid, _sum_field(progress, "paidUnits"))
+            expected = ExpectedTime(record.coming)
         else:
-            record = record.batched(at, took, _probed(shown), paid, self.spill.seconds, by_rows(found))
-            next_ = expected(found, record)
-        decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after), next_, round))
-        coming = next_.own + next_.of(decision.hot(found))
-        record = record.noting(decision, batch, at, sum(part.owed for part in found), coming)
-        decided = tree.decided(after, _choices(decision))
-        told = progress(self._parts(tree, decided), record, decision, _summed(shown, "paidRows"), at, self.spill)
+            pairs, by_rows = _probed_pairs(progress), pairs_by_rows(parts)
+            record = record.after_batch(at, took, pairs, paid, self.spill.seconds, by_rows)
+            expected = expect_time(parts, record)
+        decision = self.choose(parts, record, Situation(at, batch + 1, self._links(tree, after), expected, round))
+        coming = expected.own + expected.of(decision.hot_after(parts))
+        record = record.after_decision(decision, batch, at, sum(part.owed for part in parts), coming)
+        decided = tree.decided(after, _plans_by_join(decision))
+        rows, remaining = _sum_field(progress, "paidRows"), self._parts(tree, decided)
+        spilling = spilling_progress(remaining, record, decision, rows, at, self.spill)
         ledger = replace(decided.ledger, notes=record.to_json())
-        return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
+        return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": spilling})
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+    def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
-        away, next_ = cold(self._parts(tree, state)), state.batch + 1
-        if all and any(part.owed for part in away):
-            names = frozenset(part.name for part in away)
-            return _choices(Decision("pay", pay=[(part, next_) for part in away], back=names))
-        owed = [part for part in away if part.owed]
-        ranked = self._paying(next_, self._links(tree, state)).highest(owed)
-        seconds = max(0.0, (seconds or self.spill.seconds or ROUND_SECONDS) - BEGUN)
-        return _choices(Decision("pay", pay=affordable(ranked, Record.of(state), seconds, next_)))
+        spilled, next_ = spilled_parts(self._parts(tree, state)), state.batch + 1
+        if all and any(part.owed for part in spilled):
+            names = frozenset(part.name for part in spilled)
+            return _plans_by_join(Decision("pay", pay=[(part, next_) for part in spilled], back=names))
+        ranked = self._pay_policy(next_, self._links(tree, state)).highest([part for part in spilled if part.owed])
+        seconds = max(0.0, (seconds or self.spill.seconds or ROUND_SECONDS) - ROUND_OVERHEAD)
+        payments = affordable_payments(ranked, ControllerRecord.of(state), seconds, next_)
+        return _plans_by_join(Decision("pay", pay=payments))
 
-    def _parts(self, tree: Plan, state: Manifest) -> list[Part]:
-        found = list[Part]()
+    def _parts(self, tree: SpillingTree, state: Manifest) -> list[Part]:
+        """Return the parts of all joins."""
+        parts = list[Part]()
         for join, own in tree.states(state):
             query, slice = join.operator.query, group_slice(join.operator.view(own))
-            found += parts(join.path, query, own, slice, self.processes)
-        return found
+            parts += parts_of(join.path, query, own, slice, self.processes)
+        return parts
 
-    def _links(self, tree: Plan, state: Manifest) -> Links:
+    def _links(self, tree: SpillingTree, state: Manifest) -> Links:
         parents, fed = dict[str, str](), dict[tuple[str, int, int], int]()
         for join, own in tree.states(state):
             parents |= {f"{join.path}_{at}": join.path for at in own.inner}
@@ -93,264 +97,305 @@ class Controller(Spilling):
     def _policy(self, name: str, batch: int, links: Links) -> Policy:
         return POLICIES[name](f"{self.seed} {batch}", self.spill.correlation, self.quotas, links)
 
-    def _paying(self, batch: int, links: Links) -> Policy:
+    def _spill_policy(self, now: "Situation") -> Policy:
+        """Return the policy that ranks what to spill."""
+        return self._policy(self.spill.policy, now.next, now.links)
+
+    def _pay_policy(self, batch: int, links: Links) -> Policy:
+        """Return the policy that ranks what to pay."""
         return self._policy(self.spill.pay or self.spill.policy, batch, links)
 
     # -- the decision
 
-    def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
-        held, away = sum(part.bytes for part in hot(found)), cold(found)
-        due, why, interval = self._overdue(away, now), self._above(found, held, record, now), self.spill.interval_us
-        rested = record.returned is None or now.at - record.returned >= interval
-        crowded = self._crowded(away, now, back=rested and why is None)
-        if why is not None:
-            return self._spilled(found, record, now, held, why).along(due).along(crowded)
-        if crowded.pay or not away:
-            return crowded.along(due)
-        quiet = record.changed is not None and now.at - record.changed >= interval
-        new = [] if now.round else _regrown(found)
-        coming = now.expected.own + now.expected.of(hot(found)) - now.expected.of(new)
-        below = self._below(held, coming) or quiet
-        kept_cold = self._kept_cold(new, now, self._spare(coming) if below else 0.0)
-        if kept_cold.cool or not below:
-            return kept_cold.along(due)
-        spare = self._spare(coming + now.expected.of(new))
-        # [!] After a round it isn't known what tuples of the next batch will cost each part.
-        blind = now.round and self.spill.seconds is not None
-        back = self._returned(away, record, now, held, spare) if rested and not blind else Decision()
-        return (back if back.kind else self._meanwhile(away, record, now, spare)).along(due)
+    def choose(self, parts: Sequence[Part], record: ControllerRecord, now: "Situation") -> Decision:
+        """Return the decision: spill above a limit, else free disk, keep new rows spilled, bring back or pay.
 
-    def _above(self, found: Sequence[Part], held: int, record: Record, now: "Situation") -> str | None:
-        """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
+        What has been owed for too long is paid in any case.
+        """
+        hot, spilled, interval = hot_parts(parts), spilled_parts(parts), self.spill.interval_us
+        hot_bytes = sum(part.bytes for part in hot)
+        overdue, why = self._pay_overdue(spilled, now), self._exceeded_limit(hot, hot_bytes, record, now)
+        may_return = record.returned is None or now.at - record.returned >= interval
+        crowded = self._free_disk(spilled, now, back=may_return and why is None)
+        if why is not None:
+            return self._spill_lowest(hot, now, hot_bytes, why).with_payments(overdue).with_payments(crowded)
+        if crowded.pay or not spilled:
+            return crowded.with_payments(overdue)
+        is_quiet = record.changed is not None and now.at - record.changed >= interval
+        new = [] if now.round else _hot_in_spilled_partitions(parts)
+        coming = now.expected.own + now.expected.of(hot) - now.expected.of(new)
+        is_below = self._is_below_low_marks(hot_bytes, coming) or is_quiet
+        keep = self._keep_spilled(new, now, self._spare_seconds(coming) if is_below else 0.0)
+        if keep.spill or not is_below:
+            return keep.with_payments(overdue)
+        spare = self._spare_seconds(coming + now.expected.of(new))
+        # [!] After a round it isn't known what probes of the next batch will cost each part.
+        is_blind = now.round and self.spill.seconds is not None
+        back = Decision() if is_blind or not may_return else self._bring_back(spilled, record, now, hot_bytes, spare)
+        return (back if back.kind else self._pay_in_spare_time(spilled, record, now, spare)).with_payments(overdue)
+
+    def _exceeded_limit(
+        self, hot: Sequence[Part], hot_bytes: int, record: ControllerRecord, now: "Situation"
+    ) -> str | None:
+        """Return which limit was exceeded, to begin a sentence with; None if none was, or if spilling would not help.
+
+        Args:
+            hot: The hot parts.
+            hot_bytes: Their bytes.
+            record: The controller's record.
+            now: The situation.
+        """
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
-        if memory is not None and held >= memory:
-            return f"hot state took {format_bytes(held)} (limit {format_bytes(memory)})"
+        if memory is not None and hot_bytes >= memory:
+            return f"hot state took {format_bytes(hot_bytes)} (limit {format_bytes(memory)})"
         if seconds is None or record.late < PATIENCE:
             return None
-        gain = now.expected.of(hot(found))
+        gain = now.expected.of(hot)
         coming = now.expected.own + gain
         if not seconds < coming < seconds + 2 * gain:
             return None
         return f"the batch took {record.took:.3g} s, the next would take {coming:.3g} s (limit {seconds:g} s)"
 
-    def _below(self, held: int, coming: float) -> bool:
-        """Tell whether all lower marks are kept."""
+    def _is_below_low_marks(self, hot_bytes: int, coming: float) -> bool:
+        """Tell whether hot state and the next batch are both below the lower marks."""
         memory, seconds, low = self.spill.memory_bytes or inf, self.spill.seconds or inf, self.spill.low
-        return held <= low * memory and coming <= low * seconds
+        return hot_bytes <= low * memory and coming <= low * seconds
 
-    def _spare(self, coming: float) -> float:
-        """Return the seconds that are left of a batch's time."""
+    def _spare_seconds(self, coming: float) -> float:
+        """Return the seconds that a batch has left."""
         return max(0.0, self.spill.fill * (self.spill.seconds or inf) - coming)
 
-    def _spilled(self, found: Sequence[Part], record: Record, now: "Situation", held: int, why: str) -> Decision:
-        """Put off what ranks lowest, up to the share, and on until both marks are kept."""
-        policy = self._policy(self.spill.policy, now.next, now.links)
-        alike: dict[str, list[Part]] = defaultdict(list)
-        for part in hot(found):
-            alike["" if policy.together else part.join].append(part)
-        coming, chosen = now.expected.own + now.expected.of(hot(found)), list[Part]()
-        for some in alike.values():
-            lowest = self._lowest(policy.lowest(some), now.expected, coming, held)
-            coming, held = coming - now.expected.of(lowest), held - sum(part.bytes for part in lowest)
+    # -- spilling
+
+    def _spill_lowest(self, hot: Sequence[Part], now: "Situation", hot_bytes: int, why: str) -> Decision:
+        """Spill the parts that rank lowest: the share of the state, and more until no limit is exceeded."""
+        policy = self._spill_policy(now)
+        rankings: dict[str, list[Part]] = defaultdict(list)
+        for part in hot:
+            rankings["" if policy.together else part.join].append(part)
+        coming, chosen = now.expected.own + now.expected.of(hot), list[Part]()
+        for candidates in rankings.values():
+            lowest = self._lowest(policy.lowest(candidates), now.expected, coming, hot_bytes)
+            coming, hot_bytes = coming - now.expected.of(lowest), hot_bytes - sum(part.bytes for part in lowest)
             chosen += lowest
-        return Decision("spill", f"{why}: {_counted(chosen)} put off", chosen) if chosen else Decision()
+        return Decision("spill", f"{why}: {_describe_parts(chosen)} spilled", chosen) if chosen else Decision()
 
-    def _kept_cold(self, new: Sequence[Part], now: "Situation", spare: float) -> Decision:
-        """Put off what is new in partitions that are cold, but for what the next batch has time for.
+    def _keep_spilled(self, new: Sequence[Part], now: "Situation", spare: float) -> Decision:
+        """Spill new rows of spilled partitions as well, except for those that the next batch has time to probe.
 
-        [!] What came with a batch is asked by all of the next: where all else is cold, that is most of what there is to
-        do, and a batch that is short since nothing was hot says nothing of it.
+        [!] All tuples of the next batch probe what came with this one. Where everything else is spilled, that is most
+        of the work, and the time of this batch, short as nothing was hot, doesn't include it.
         """
-        late = list[Part]()
-        for part in self._policy(self.spill.policy, now.next, now.links).highest(new):
+        chosen = list[Part]()
+        for part in self._spill_policy(now).highest(new):
             cost = now.expected.of([part])
             if spare > 0 and cost <= spare:
                 spare -= cost
             else:
-                late.append(part)
-        if not late:
+                chosen.append(part)
+        if not chosen:
             return Decision()
-        return Decision("keep", f"{_counted(late)} put off that came for partitions which are", late, routine=True)
+        why = f"{_describe_parts(chosen)} spilled that came for spilled partitions"
+        return Decision("keep", why, chosen, routine=True)
 
-    def _lowest(self, ranked: Sequence[Part], expected: Expected, coming: float, held: int) -> list[Part]:
-        """Return the first parts that make up the share, and as many more as the marks ask for.
+    def _lowest(self, ranked: Sequence[Part], expected: ExpectedTime, coming: float, hot_bytes: int) -> list[Part]:
+        """Return the first parts that make up the share, and as many more as the limits require.
 
-        [!] A batch that takes long lets more tuples come for the next. What that one would take is what counts: batches
-        would grow faster than work is put off.
+        [!] While a long batch runs, more tuples arrive for the next one. What counts is what that one would take, or
+        batches would grow faster than work is spilled.
 
         Args:
             ranked: The parts.
-            expected: What the next batch would take part by part,
-            coming: and in all.
-            held: The bytes that are hot.
+            expected: The time that the next batch is expected to take for each of them.
+            coming: The time that it is expected to take in all.
+            hot_bytes: The bytes of all hot parts.
         """
         memory, seconds = self.spill.memory_bytes or inf, self.spill.seconds or inf
-        own, left = sum(part.bytes for part in ranked), expected.of(ranked)
-        chosen, bytes_ = list[Part](), 0
+        total, gain = sum(part.bytes for part in ranked), expected.of(ranked)
+        chosen, spilled = list[Part](), 0
         for part in ranked:
-            spare = left <= SPARED * seconds
-            quick = spare or coming <= seconds
-            enough = bytes_ >= self.spill.share * own or (spare and held < memory)  # it is for time alone
-            if enough and quick and held - bytes_ < memory:
+            is_negligible = gain <= NEGLIGIBLE * seconds
+            is_in_time = is_negligible or coming <= seconds
+            is_enough = spilled >= self.spill.share * total or (is_negligible and hot_bytes < memory)
+            if is_enough and is_in_time and hot_bytes - spilled < memory:
                 break
             chosen.append(part)
-            bytes_ += part.bytes
-            left, coming = left - expected.of([part]), coming - expected.of([part])
+            spilled += part.bytes
+            gain, coming = gain - expected.of([part]), coming - expected.of([part])
         return chosen
 
-    def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
+    # -- paying
+
+    def _pay_overdue(self, spilled: Sequence[Part], now: "Situation") -> Decision:
         """Pay what has been owed for too long."""
-        late = now.at - self.spill.oldest_us
-        due = [(part, _end([o for o in part.owing if o.at <= late], now.next, part)) for part in away]
-        paid = [(part, end) for part, end in due if end is not None]
-        if not paid:
+        latest = now.at - self.spill.oldest_us
+        ends = [(part, _payment_end([o for o in part.owing if o.at <= latest], now.next, part)) for part in spilled]
+        payments = [(part, end) for part, end in ends if end is not None]
+        if not payments:
             return Decision()
-        return Decision(
-            "pay",
-            f"what {len(paid)} units were owed for {format_duration(self.spill.oldest_us)} or longer is paid",
-            pay=paid,
-        )
+        age = format_duration(self.spill.oldest_us)
+        return Decision("pay", f"what {len(payments)} units were owed for {age} or longer is paid", pay=payments)
 
-    def _crowded(self, away: Sequence[Part], now: "Situation", back: bool) -> Decision:
-        """Pay the oldest of what is cold, if that is too large, and bring it back, if something may come back now.
+    def _free_disk(self, spilled: Sequence[Part], now: "Situation", back: bool) -> Decision:
+        """Pay the oldest spilled parts if they take too much disk.
 
-        Paying alone helps, too: what was kept for the debts alone leaves.
+        Paying alone helps, too: rows that were kept only because something was owed are purged.
+
+        Args:
+            spilled: The spilled parts.
+            now: The situation.
+            back: Whether they may come back as well.
         """
-        disk, bytes_ = self.spill.disk_bytes, sum(part.stored for part in away)
-        if disk is None or bytes_ <= disk:
+        limit, stored = self.spill.disk_bytes, sum(part.stored for part in spilled)
+        if limit is None or stored <= limit:
             return Decision()
-        chosen = list[Part]()
-        for part in sorted(away, key=lambda part: (part.oldest is None, part.oldest or 0, part.name)):
-            if bytes_ <= disk:
+        chosen, remaining = list[Part](), stored
+        for part in sorted(spilled, key=lambda part: (part.oldest is None, part.oldest or 0, part.name)):
+            if remaining <= limit:
                 break
             chosen.append(part)
-            bytes_ -= part.stored
-        says = f"cold state took {format_bytes(sum(part.stored for part in away))} (limit {format_bytes(disk)}): "
+            remaining -= part.stored
+        why = f"spilled state took {format_bytes(stored)} (limit {format_bytes(limit)})"
         if back:
             names = frozenset(part.name for part in chosen)
-            return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=names)
+            payments = [(part, now.next) for part in chosen]
+            return Decision("return", f"{why}: {_describe_parts(chosen)} back", pay=payments, back=names)
         owed = [part for part in chosen if part.owed]
-        return (
-            Decision("pay", f"{says}{_counted(owed)} paid", pay=[(p, now.next) for p in owed]) if owed else Decision()
+        if not owed:
+            return Decision()
+        return Decision("pay", f"{why}: {_describe_parts(owed)} paid", pay=[(part, now.next) for part in owed])
+
+    def _pay_in_spare_time(
+        self, spilled: Sequence[Part], record: ControllerRecord, now: "Situation", spare: float
+    ) -> Decision:
+        """Pay what the next batch has time for: a batch runs in any case, a round would have to be started."""
+        spare = 0.0 if self.spill.seconds is None else spare
+        ranked = self._pay_policy(now.next, now.links).highest([part for part in spilled if part.owed])
+        payments = affordable_payments(ranked, record, spare, now.next) if spare > 0 else []
+        if not payments:
+            return Decision()
+        paid = _describe_parts([part for part, _ in payments])
+        return Decision(
+            "pay", f"the next batch has about {spare:.2g} s to spare: {paid} paid", pay=payments, routine=True
         )
 
-    def _meanwhile(self, away: Sequence[Part], record: Record, now: "Situation", spare: float) -> Decision:
-        """Pay what the next batch has time for: a batch begins in any case, a round would have to."""
-        spare = 0.0 if self.spill.seconds is None else spare
-        ranked = self._paying(now.next, now.links).highest([part for part in away if part.owed])
-        paid = affordable(ranked, record, spare, now.next) if spare > 0 else []
-        if not paid:
-            return Decision()
-        says = f"the next batch has about {spare:.2g} s to spare: {_counted([part for part, _ in paid])} paid"
-        return Decision("pay", says, pay=paid, routine=True)
+    def _bring_back(
+        self, spilled: Sequence[Part], record: ControllerRecord, now: "Situation", hot_bytes: int, seconds: float
+    ) -> Decision:
+        """Bring back whole units that rank highest, as far as they fit; pay only a part of what would take too long.
 
-    def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int, seconds: float) -> Decision:
-        """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
-        spill = self.spill
-        room = spill.fill * (spill.memory_bytes or inf) - held
-        ranked = self._paying(now.next, now.links).highest(away)
+        Args:
+            spilled: The spilled parts.
+            record: The controller's record.
+            now: The situation.
+            hot_bytes: The bytes of all hot parts.
+            seconds: The seconds that the next batch has left.
+        """
+        room = self.spill.fill * (self.spill.memory_bytes or inf) - hot_bytes
         fitting = list[Part]()
-        for part in ranked:
+        for part in self._pay_policy(now.next, now.links).highest(spilled):
             cost = now.expected.of([part])
             if part.bytes <= room and cost <= seconds:
                 fitting.append(part)
                 room, seconds = room - part.bytes, seconds - cost
-        paid = affordable(fitting, record, seconds, now.next)
-        back = frozenset(part.name for part, end in paid if end == now.next)
-        if not paid:
+        payments = affordable_payments(fitting, record, seconds, now.next)
+        if not payments:
             return Decision()
-        says = (
-            f"hot state took {format_bytes(held)} and the batch {record.took:.3g} s: {_counted([p for p, _ in paid])} "
-        )
-        return Decision("return", f"{says}paid, {len(back)} back", pay=paid, back=back)
+        back = frozenset(part.name for part, end in payments if end == now.next)
+        took = f"hot state took {format_bytes(hot_bytes)} and the batch {record.took:.3g} s"
+        why = f"{took}: {_describe_parts([part for part, _ in payments])} paid, {len(back)} back"
+        return Decision("return", why, pay=payments, back=back)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where a decision is made.
+    """The circumstances of a decision.
 
     Attributes:
-        at: When the batch was offered, by the driver's clock, in microseconds.
+        at: When the last batch was offered, by the driver's clock, in microseconds.
         next: The number of the next batch.
-        links: How the joins hang together.
-        expected: What the next batch will take.
-        round: Whether it was a round: then nothing is new.
+        links: The links between the joins.
+        expected: The time that the next batch is expected to take.
+        round: Whether the last batch was a round, which brings no new rows.
     """
 
     at: int
     next: int
     links: Links
-    expected: Expected
+    expected: ExpectedTime
     round: bool = False
 
 
-def _regrown(found: Sequence[Part]) -> list[Part]:
-    """Return what is hot in partitions that are cold."""
-    away = {part.place for part in cold(found) if part.group.of > 1}
-    return [part for part in hot(found) if part.place in away]
+def _hot_in_spilled_partitions(parts: Sequence[Part]) -> list[Part]:
+    """Return the hot parts of partitions that are otherwise spilled."""
+    partitions = {part.partition for part in spilled_parts(parts) if part.group.of > 1}
+    return [part for part in hot_parts(parts) if part.partition in partitions]
 
 
-def affordable(ranked: Sequence[Part], record: Record, seconds: float, batch: int) -> list[tuple[Part, int]]:
-    """Return what can be paid in some time: parts in their order, each up to a batch; at least one batch of one part.
+def affordable_payments(
+    ranked: Sequence[Part], record: ControllerRecord, seconds: float, batch: int
+) -> list[tuple[Part, int]]:
+    """Return the parts, in their order, that can be paid in some time, each with the batch up to which it is.
 
-    [!] What is planned is paid whole: never until the time is up.
+    At least one batch of the first part is paid. [!] What is planned is always paid in full, never until time is up.
 
     Args:
         ranked: The parts.
-        record: Knows what a pair and a unit take.
+        record: The measured time of a pair and of a unit.
         seconds: The time.
         batch: The next batch.
     """
-    paid, left = list[tuple[Part, int]](), seconds
+    payments, budget = list[tuple[Part, int]](), seconds
     for part in ranked:
-        some = list[Owing]()
-        left -= record.part
-        if left <= 0 and paid:
+        affordable = list[OwedProbes]()
+        budget -= record.part
+        if budget <= 0 and payments:
             break
-        for owing in part.owing:
-            cost = part.pairs(owing.rows) * (record.pair or 0.0)
-            if cost > left and (paid or some):
+        for probes in part.owing:
+            cost = part.pairs(probes.rows) * (record.pair or 0.0)
+            if cost > budget and (payments or affordable):
                 break
-            some.append(owing)
-            left -= cost
-        end = batch if not part.owing else _end(some, batch, part)
+            affordable.append(probes)
+            budget -= cost
+        end = batch if not part.owing else _payment_end(affordable, batch, part)
         if end is not None:
-            paid.append((part, end))
-    return paid
+            payments.append((part, end))
+    return payments
 
 
-def _end(some: Sequence[Owing], batch: int, part: Part) -> int | None:
-    """Return up to which batch is paid what some batches owe, the first of all; None if they are none."""
-    if not some:
+def _payment_end(first: Sequence[OwedProbes], batch: int, part: Part) -> int | None:
+    """Return the batch up to which a part is paid, given the first batches that pay; None if there are none."""
+    if not first:
         return None
-    return batch if len(some) == len(part.owing) else some[-1].batch + 1
+    return batch if len(first) == len(part.owing) else first[-1].batch + 1
 
 
-def _choices(decision: Decision) -> dict[str, SpillPlan]:
-    """Return a decision join by join."""
-    cool: dict[str, list[NewUnit]] = defaultdict(list)
+def _plans_by_join(decision: Decision) -> dict[str, SpillPlan]:
+    """Return a decision as one plan a join, by path."""
+    spill: dict[str, list[NewUnit]] = defaultdict(list)
     pay: dict[str, dict[int, int]] = defaultdict(dict)
     back: dict[str, set[int]] = defaultdict(set)
-    for part in decision.cool:
-        cool[part.join].append(NewUnit(part.group, part.chunks))
+    for part in decision.spill:
+        spill[part.join].append(NewUnit(part.group, part.chunks))
     for part, end in decision.pay:
         assert part.unit is not None
         pay[part.join][part.unit.number] = end
         if part.name in decision.back:
             back[part.join].add(part.unit.number)
-    return {path: SpillPlan(cool[path], pay[path], frozenset(back[path])) for path in cool.keys() | pay.keys()}
+    return {path: SpillPlan(spill[path], pay[path], frozenset(back[path])) for path in spill.keys() | pay.keys()}
 
 
-def _counted(some: Iterable[Part]) -> str:
-    found = list(some)
-    return f"{len(found)} {'part' if len(found) == 1 else 'parts'} ({format_bytes(sum(part.bytes for part in found))})"
+def _describe_parts(parts: Iterable[Part]) -> str:
+    sizes = [part.bytes for part in parts]
+    return f"{len(sizes)} part{'s' * (len(sizes) != 1)} ({format_bytes(sum(sizes))})"
 
 
-def _probed(shown: Mapping[str, Any]) -> float:
-    """Return how many pairs the tuples of a batch looked at, in all joins."""
-    own = float(sum(hop["pairs"] for hop in shown.get("hops", ())))
-    return own + sum(_probed(inner) for inner in shown.get("inner", {}).values())
+def _probed_pairs(progress: Mapping[str, Any]) -> float:
+    """Return how many pairs the tuples of a batch examined, in all joins."""
+    own = float(sum(hop["pairs"] for hop in progress.get("hops", ())))
+    return own + sum(_probed_pairs(inner) for inner in progress.get("inner", {}).values())
 
 
-def _summed(shown: Mapping[str, Any], name: str) -> int:
-    return int(shown.get(name, 0)) + sum(_summed(inner, name) for inner in shown.get("inner", {}).values())
+def _sum_field(progress: Mapping[str, Any], name: str) -> int:
+    """Return the sum of a field over all joins."""
+    return int(progress.get(name, 0)) + sum(_sum_field(inner, name) for inner in progress.get("inner", {}).values())

@@ -1,34 +1,40 @@
-"""`wm.Spill`: when work is put off, which, and how it is paid."""
+"""`wm.Spill`: when work is spilled, which first, and when what is owed is paid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal, get_args
 
 from watersmeet.arguments import bytes_of, fields_to_python, is_number, is_whole, microseconds, suggest, to_python
 from watersmeet.errors import DefinitionError
-from watersmeet.spilling.policies import POLICIES
+
+PolicyName = Literal["random", "local", "global", "synchronized", "semantic", "punctuated"]
+"""The policies, by the names that users know; `watersmeet.spilling.policies` implements them."""
+POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spill:
-    """Puts work off when it is too much, and pays for it later; every result comes, exactly once.
+    """Spills work when there is too much of it, and pays for it later; every result comes, exactly once.
 
     Attributes:
-        memory: What the state that is probed may take, all workers together, such as "2 GB"; None for any size.
-        within: How long a batch may take, such as "1 second"; None for any time.
-        policy: What is put off first: "synchronized", "global", "local", "semantic", "punctuated" or "random".
-        pay: What is paid first, by the same names; None for the policy by which it was put off.
-        partitions: Into how many partitions the state is cut where one attribute ties all streams.
-        low: Below this share of a mark, units come back.
-        share: The share of the state that is put off at once.
-        fill: Up to this share of a mark, units come back.
-        interval: Units come back no more often than this.
-        correlation: A parent join follows a child's unit from which it gets at least this share of its results.
-        quotas: For the policy "punctuated": streams in the order of their priority, each with how many of its tuples
-            are paid for before it is the next one's turn, such as `{"auctions": 100, "bids": 1000}`.
-        weight: A numeric column such as "a.priority": what matters most; for the policy "semantic".
-        oldest: What is owed for longer is paid, whatever else there is to do.
-        disk: What cold state may take on disk before it is paid; None for any size.
+        memory: How much memory hot state, which is probed, may take on all workers together, such as "2 GB"; None for
+            no limit.
+        within: How long a batch may take, such as "1 second"; None for no limit.
+        policy: What is spilled first: "synchronized", "global", "local", "semantic", "punctuated" or "random".
+        pay: What is paid first, by the same names; None for the policy by which it was spilled.
+        partitions: The number of partitions of the state where one attribute ties all streams.
+        low: Units come back below this share of a limit.
+        share: The share of the state that is spilled at once.
+        fill: Units come back up to this share of a limit.
+        interval: The least time between two returns of units.
+        correlation: A unit of a parent join follows a child's unit that yields at least this share of its results to
+            it.
+        quotas: For the policy "punctuated": streams by descending priority, each with the number of its tuples that
+            are paid for before the next stream's turn, such as `{"auctions": 100, "bids": 1000}`.
+        weight: For the policy "semantic": a numeric column such as "a.priority"; rows with larger values matter more.
+        oldest: What has been owed for longer is paid, whatever else there is to do.
+        disk: How much disk spilled state may take before it is paid; None for no limit.
     """
 
     memory: str | int | None = None
@@ -49,17 +55,19 @@ class Spill:
     def __post_init__(self) -> None:
         fields_to_python(self)
         if self.memory is None and self.within is None:
-            raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both, or nothing is put off.")
+            raise DefinitionError(
+                "Spill: set memory='2 GB', within='1 second' or both; without a limit, nothing is ever spilled."
+            )
         _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
         if self.within is not None and not self.seconds:
             raise DefinitionError(
-                f"Spill(within={self.within!r}): a batch can't take no time; write it like '1 second'."
+                f"Spill(within={self.within!r}): a batch needs more than no time; write it like '1 second'."
             )
         for name, value in (("policy", self.policy), ("pay", self.pay)):
-            if not (isinstance(value, str) and value in POLICIES) and not (value is None and name == "pay"):
-                known = ", ".join(map(repr, POLICIES))
+            if not (isinstance(value, str) and value in POLICY_NAMES) and not (value is None and name == "pay"):
+                names = ", ".join(map(repr, POLICY_NAMES))
                 raise DefinitionError(
-                    f"Spill({name}={value!r}): the policies are {known}.{suggest(value, [*POLICIES])}"
+                    f"Spill({name}={value!r}): the policies are {names}.{suggest(value, [*POLICY_NAMES])}"
                 )
         for name, share in (("low", self.low), ("share", self.share), ("fill", self.fill)):
             if not is_number(share) or not 0 < share <= 1:
@@ -82,9 +90,11 @@ class Spill:
         if self.weight is not None and not isinstance(self.weight, str):
             raise DefinitionError(f"Spill(weight={self.weight!r}): name a column, such as weight='a.priority'.")
         if "semantic" in (self.policy, self.pay) and self.weight is None:
-            raise DefinitionError("Spill(policy='semantic') needs to know what matters: weight='a.priority'.")
+            raise DefinitionError(
+                "Spill(policy='semantic') needs a column that says what matters: weight='a.priority'."
+            )
         if self.weight is not None and "semantic" not in (self.policy, self.pay):
-            raise DefinitionError(f"Spill(weight={self.weight!r}): only the policy 'semantic' goes by a weight.")
+            raise DefinitionError(f"Spill(weight={self.weight!r}): only the policy 'semantic' uses a weight.")
 
     @property
     def memory_bytes(self) -> int | None:

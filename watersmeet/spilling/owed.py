@@ -1,9 +1,10 @@
-"""What is put off: tuples of some batches have not asked a chunk yet, and will once their batches are paid.
+"""The settle rule: which tuples probe which chunks, so that each owed result is emitted exactly once.
 
-A combination is emitted when the last of its members' chunks is settled for the batch of its probing tuple. That it is
-emitted once follows from courses of three kinds: new tuples ask what they owe nothing; old ones ask, for each of the
-other streams in turn, the chunks of that stream which are paid just now, of the streams before it only what was settled
-already, and of those after it both.
+While a unit is spilled, the tuples of some batches have not probed its chunks; they do once their batches pay. A
+combination is emitted when the last of its members' chunks is settled for the batch of its probing tuple. That this
+happens once follows from the courses: new tuples probe the chunks that they owe nothing. Earlier tuples run one course
+for each other stream: it probes the chunks of that stream that are being paid, of the streams before it only the chunks
+already settled, and of the streams after it both.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -14,17 +15,23 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Ints
 
 Among = Literal["arrived", "earlier", "expiring", "all", "preceding", "newest"]
-"""Which rows of a chunk a probe asks for: what arrived before the probing tuple, of its own stream in "earlier"; what
-expires after it; all; what is no later than it, and of streams named after its own earlier; what is no later than any
-member, the newest first."""
+"""Which rows of a chunk a probe looks for.
+
+- `arrived`: those that arrived before the probing tuple.
+- `earlier`: those that arrived before it in its own stream.
+- `expiring`: those that expire after it.
+- `all`: all rows.
+- `preceding`: those that are no later than it; in streams that come after its own, only those that are earlier.
+- `newest`: those that are no later than any member, the newest first.
+"""
 
 
-class Owed(NamedTuple):
-    """The batches whose tuples had not asked a chunk before this batch.
+class OwedBatches(NamedTuple):
+    """The batches whose tuples had not probed a unit before this batch.
 
     Attributes:
         since: The first of them.
-        paid: Those before this one ask it now; `since` if none does.
+        paid: Those before this one pay now; `since` if none does.
         until: The batch after the last of them.
     """
 
@@ -34,14 +41,14 @@ class Owed(NamedTuple):
 
 
 class Role(NamedTuple):
-    """Which chunks of a stream a course asks.
+    """Which chunks of a stream a course probes.
 
     Attributes:
-        settled: Those to which its tuples owed nothing.
-        paid: Those that its tuples owed, and pay now.
+        settled: Whether it probes those to which its tuples owe nothing.
+        paid: Whether it probes those that its tuples pay now.
         old: Whether its tuples came in an earlier batch.
-        among: Which rows of them are asked for.
-        here: Whether the task looks wherever the chunks are, at one copy of each, and nothing travels.
+        among: Which of their rows it looks for.
+        here: Whether the task itself probes one copy of each chunk, wherever its owner is, and sends nothing.
     """
 
     settled: bool
@@ -55,24 +62,24 @@ NEW = Role(settled=True, paid=False, old=False)
 BEFORE, PAYING, AFTER = Role(True, False, True), Role(False, True, True), Role(True, True, True)
 """The streams before the one whose chunks are paid, that one, and the streams after it."""
 ARRIVED, EARLIER, EXPIRING, ALL, PRECEDING, NEWEST = (NEW._replace(among=among, here=True) for among in get_args(Among))
-"""Where streams are optional, see `watersmeet.batch.optional_results`."""
+"""Roles in joins with optional streams; see `watersmeet.batch.optional_results`."""
 
 
 def roles(paying: int, streams: int) -> dict[int, Role]:
-    """Return the role of each stream in the course that pays chunks of one."""
+    """Return the role of each stream in the course that pays the chunks of one of them."""
     return {at: PAYING if at == paying else BEFORE if at < paying else AFTER for at in range(streams)}
 
 
-def asks(role: Role, owed: Owed | None, batch: Ints) -> NDArray[np.bool_] | bool:
-    """Return which tuples ask a chunk.
+def may_probe(role: Role, owed: OwedBatches | None, batch: Ints) -> NDArray[np.bool_] | bool:
+    """Return which tuples of a course probe a chunk.
 
     Args:
-        role: That of its stream in their course.
-        owed: What was owed to it; None for nothing.
-        batch: The batch in which each of them came.
+        role: The role of the chunk's stream in the course.
+        owed: The batches that owed it their probes; None if there were none.
+        batch: The batch in which each tuple came.
     """
     if owed is None:
         return role.settled
     owing = (batch >= owed.since) & (batch < owed.until)
-    found = ~owing if role.settled else np.zeros(len(batch), bool)
-    return found | (owing & (batch < owed.paid)) if role.paid else found
+    settled = ~owing if role.settled else np.zeros(len(batch), bool)
+    return settled | (owing & (batch < owed.paid)) if role.paid else settled

@@ -1,4 +1,4 @@
-"""What policies know of the state: parts of it, each a hot group or a cold unit, with what it costs and is worth."""
+"""The parts of the state that policies choose from: hot groups and spilled units, with their cost and yield."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from watersmeet.query.query import Query
 from watersmeet.query.windows import NEVER
-from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.spilling.units import Group, Ledger, Reach, Tally, Unit, group_of
 from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.state.manifest.manifest import Manifest
@@ -18,21 +18,21 @@ from watersmeet.state.manifest.manifest import Manifest
 ROOT = "j"
 """The path of the outermost join."""
 LIGHTEST = -inf
-"""What rows weigh of which the user says nothing."""
+"""The weight of rows to which the user gives none."""
 KEY_BYTES = 16
-"""About how many bytes a process keeps for a row and an indexed column."""
+"""About how many bytes of memory a process keeps for each row and indexed column."""
 
 
-Place = tuple[str, int, int]
-"""A partition of a join: the join's path, of how many partitions, and which."""
+JoinPartition = tuple[str, int, int]
+"""A partition of a join: the join's path, the number of partitions, and its own number."""
 
 
-class Owing(NamedTuple):
-    """A batch whose tuples have not asked a unit.
+class OwedProbes(NamedTuple):
+    """The probes of a unit that a batch owes.
 
     Attributes:
-        batch: Its number.
-        rows: How many tuples it brought.
+        batch: The batch's number.
+        rows: About how many of its tuples must probe the unit.
         at: When it was offered, by the driver's clock, in microseconds.
     """
 
@@ -43,23 +43,23 @@ class Owing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A hot group or a cold unit of a join.
+    """A hot group or a spilled unit of a join.
 
     Attributes:
         join: The join's path.
         group: The group.
-        chunks: Its chunks, by id.
-        rows: How many rows they have.
-        bytes: What they take in memory while they are hot: the rows, and what processes keep of them.
-        stored: What they take on disk.
-        low: The earliest time in them.
-        high: The latest.
-        worth: What the group has been worth, together with those that are judged with it.
-        fresh: How many of the rows came with the last batch.
-        weight: How much the user says it is worth.
-        unit: The cold unit; None if it is hot.
-        owing: The batches whose tuples have not asked it: each with how many it brought, and when it was offered.
-        given: How many rows of each stream it has.
+        chunks: The ids of its chunks.
+        rows: The number of its rows.
+        bytes: The memory that it takes while hot: its rows, and what processes keep for them.
+        stored: The bytes that it takes on disk.
+        low: Its earliest time.
+        high: Its latest time.
+        worth: The tally of its group and of those that share its score.
+        fresh: How many of its rows came with the last batch.
+        weight: The greatest weight of its rows.
+        unit: The spilled unit; None for a hot group.
+        owing: The probes that batches owe it, the oldest first.
+        stream_rows: The number of its rows, by stream.
         closed: Whether a punctuation has closed rows of it.
     """
 
@@ -75,74 +75,76 @@ class Part:
     fresh: int = 0
     weight: float = 0.0
     unit: Unit | None = None
-    owing: tuple[Owing, ...] = ()
-    given: Mapping[int, int] = field(default_factory=dict)
+    owing: tuple[OwedProbes, ...] = ()
+    stream_rows: Mapping[int, int] = field(default_factory=dict)
     closed: bool = False
 
     @property
     def name(self) -> tuple[str, Group, int]:
-        """What it is told apart by."""
+        """A key that is unique among the parts of a state."""
         return self.join, self.group, HOT if self.unit is None else self.unit.number
 
     @property
-    def place(self) -> Place:
-        """The partition that it is of."""
+    def partition(self) -> JoinPartition:
+        """The partition that it belongs to."""
         return self.join, self.group.of, self.group.partition
 
     @property
     def owed(self) -> int:
-        """How many tuples have not asked it."""
-        return sum(batch.rows for batch in self.owing)
+        """How many probes it is owed."""
+        return sum(probes.rows for probes in self.owing)
 
     @property
     def oldest(self) -> int | None:
-        """When the first of their batches was offered."""
+        """When the first batch that owes it was offered; None if none does."""
         return self.owing[0].at if self.owing else None
 
     def pairs(self, rows: float) -> float:
-        """Return about how many pairs tuples look at that ask it: each at half of its rows."""
+        """Return about how many pairs are examined if so many tuples probe it: half of its rows for each."""
         return rows * self.rows / 2
 
 
-def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) -> list[Part]:
+def parts_of(path: str, query: Query, state: Manifest, slice: int, processes: int) -> list[Part]:
     """Return the parts of a join's state.
 
     Args:
         path: The join's path.
         query: The join.
         state: Its state.
-        slice: The length of groups' slices.
+        slice: The length of groups' slices of time.
         processes: How many processes keep sort orders.
     """
     units = {unit.number: unit for unit in state.ledger.units}
-    found: dict[tuple[Group, int], list[Chunk]] = defaultdict(list)
+    chunks_of: dict[tuple[Group, int], list[Chunk]] = defaultdict(list)
     first = _first_probed(query, state.watermark)
     for chunk in state.chunks.values():
         unit = units.get(chunk.unit)
         if unit is None and chunk.high < first[chunk.stream]:
-            continue  # no new tuple probes it: it is kept for what is owed alone
-        found[unit.group if unit else group_of(chunk, slice), chunk.unit].append(chunk)
-    known = _worth(state.ledger.worth, final=path == ROOT)
-    reached = reaches(query, state.chunks.values()) if units else {}
-    made = []
-    for (group, number), chunks in found.items():
+            continue  # no new tuple probes it: it is kept only for what is owed
+        chunks_of[unit.group if unit else group_of(chunk, slice), chunk.unit].append(chunk)
+    worth = _worth_by_score(state.ledger.worth, final=path == ROOT)
+    reaches = unit_reaches(query, state.chunks.values()) if units else {}
+    parts = []
+    for (group, number), chunks in chunks_of.items():
         part = _part(path, query, group, chunks, processes)
         fresh = sum(chunk.rows for chunk in chunks if chunk.arrived.first == state.batch)
-        part = replace(part, worth=known.get(_key(group), Tally()), fresh=fresh)
-        part = replace(part, closed=group[:2] in state.ledger.closed)
-        made.append(_owed(part, state.ledger, units[number], reached.get(number)) if number in units else part)
-    return made
+        closed = group[:2] in state.ledger.closed
+        part = replace(part, worth=worth.get(_score_group(group), Tally()), fresh=fresh, closed=closed)
+        parts.append(_spilled(part, state.ledger, units[number], reaches.get(number)) if number in units else part)
+    return parts
 
 
 def _first_probed(query: Query, watermark: int | None) -> list[int]:
-    """Return for each stream the earliest time of a row that a tuple may probe which is not late."""
+    """Return for each stream the earliest time of a row that a tuple which isn't late may probe."""
     if watermark is None or query.counted_streams:
         return [NEVER for _ in query.streams]
     return [int(stream.window.earliest(np.array([watermark]))[0]) for stream in query.streams]
 
 
 def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], processes: int) -> Part:
+    """Return a part, as if it were hot and had no worth."""
     keys = sum(KEY_BYTES * chunk.rows * len(query.indexed_columns[chunk.stream]) for chunk in chunks)
+    streams = {chunk.stream for chunk in chunks}
     return Part(
         path,
         group,
@@ -154,43 +156,43 @@ def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], proces
         Tally(),
         stored=sum(chunk.place.length for chunk in chunks),
         weight=max((_weight(query, chunk) for chunk in chunks), default=LIGHTEST),
-        given={stream: sum(c.rows for c in chunks if c.stream == stream) for stream in {c.stream for c in chunks}},
+        stream_rows={stream: sum(chunk.rows for chunk in chunks if chunk.stream == stream) for stream in streams},
     )
 
 
 def _weight(query: Query, chunk: Chunk) -> float:
-    """Return how much the weightiest row of a chunk matters."""
+    """Return the greatest weight of a chunk's rows."""
     if query.weight is None or query.weight.stream != chunk.stream:
         return LIGHTEST
     return chunk.zones[query.weight.name].high if query.weight.name in chunk.zones else LIGHTEST
 
 
-def _owed(part: Part, ledger: Ledger, unit: Unit, reach: Reach | None) -> Part:
-    """Return a part as the cold unit that it is; of what batches brought, about as much is of its partition as any."""
-    taken = ledger.owing(unit, reach)
-    owing = (Owing(number, -(-was.rows // part.group.of), was.at) for number, was in taken if was.rows)
+def _spilled(part: Part, ledger: Ledger, unit: Unit, reach: Reach | None) -> Part:
+    """Return a part as a spilled unit; each partition is assumed to have got its share of a batch's tuples."""
+    batches = ledger.owing_batches(unit, reach)
+    owing = (OwedProbes(number, -(-batch.rows // part.group.of), batch.at) for number, batch in batches if batch.rows)
     return replace(part, unit=unit, owing=tuple(owing))
 
 
-def _key(group: Group) -> Group:
-    """Return what a group is judged by: its partition, whatever the time; where there is but one, its slice."""
+def _score_group(group: Group) -> Group:
+    """Return the group that stands for all that share a score: those of a partition, or a slice if there is but one."""
     return group if group.of == 1 else group._replace(start=0)
 
 
-def _worth(known: Mapping[Group, Tally], final: bool) -> dict[Group, Tally]:
-    """Return what the groups are worth that are judged together; results of the outermost join are final."""
-    summed: dict[Group, Tally] = {}
-    for group, tally in known.items():
-        counted = tally._replace(final=tally.results) if final else tally
-        summed[_key(group)] = summed.get(_key(group), Tally()).plus(counted)
-    return summed
+def _worth_by_score(worth: Mapping[Group, Tally], final: bool) -> dict[Group, Tally]:
+    """Return the tallies summed over the groups that share a score; results of the outermost join are final."""
+    sums: dict[Group, Tally] = {}
+    for group, tally in worth.items():
+        own = tally._replace(final=tally.results) if final else tally
+        sums[_score_group(group)] = sums.get(_score_group(group), Tally()).plus(own)
+    return sums
 
 
-def hot(found: Iterable[Part]) -> list[Part]:
-    """Return the parts that are hot."""
-    return [part for part in found if part.unit is None]
+def hot_parts(parts: Iterable[Part]) -> list[Part]:
+    """Return the hot parts."""
+    return [part for part in parts if part.unit is None]
 
 
-def cold(found: Iterable[Part]) -> list[Part]:
-    """Return the parts that are cold."""
-    return [part for part in found if part.unit is not None]
+def spilled_parts(parts: Iterable[Part]) -> list[Part]:
+    """Return the spilled parts."""
+    return [part for part in parts if part.unit is not None]

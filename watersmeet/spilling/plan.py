@@ -1,4 +1,4 @@
-"""What the plan of a batch says of spilling, and what its tasks report of it."""
+"""The parts of a batch's plan and of its tasks' reports that concern spilling."""
 
 from dataclasses import dataclass, field
 
@@ -12,11 +12,11 @@ class SpillingPlan:
 
     Attributes:
         ledger: What is owed, and what the batch pays of it.
-        owes: Whether some tuple of an earlier batch has not probed all that it should.
-        slice: The length of the slices of time that units are cut by.
+        owes: Whether some tuple of an earlier batch has not yet made all of its probes.
+        slice: The length of the slices of time along which units are cut.
         counts_groups: Whether tasks count the pairs and results of each group.
-        path: Where the join stands in the tree.
-        traced: The streams whose rows say which groups of inner joins they came from.
+        path: The join's path in the tree.
+        traced: The streams whose rows carry the codes of the groups of inner joins that they came from.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -32,12 +32,12 @@ class SpillingReport:
     """What a task paid, and what it counted by group.
 
     Attributes:
-        paid: The work of earlier tuples that paid what they owed.
-        paid_rows: Results written that earlier tuples had owed.
-        groups: Pairs probed in chunks of each group, and the results that their rows are part of.
+        paid: The work done for tuples of earlier batches.
+        paid_rows: The results emitted that tuples of earlier batches had owed.
+        groups: The tallies of groups: pairs examined in their chunks, and results that contain their rows.
         credits: Final results, by the codes of the groups of inner joins that they came from; only at the root.
-        crossings: For a sample of the results of inner joins that came in: how many came from a group, by its code,
-            and went to a partition of this join; reported by one task for all.
+        crossings: For a sample of the results of inner joins that came in: how many came from each group, by its code,
+            and went to each partition of this join. One task reports it for all.
     """
 
     paid: HopWork = field(default_factory=HopWork)
@@ -46,13 +46,13 @@ class SpillingReport:
     credits: dict[int, int] = field(default_factory=dict)
     crossings: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def add(self, earlier: "SpillingReport") -> None:
-        """Add what another task did."""
-        self.paid.add(earlier.paid)
-        self.paid_rows += earlier.paid_rows
-        for group, tally in earlier.groups.items():
+    def add(self, other: "SpillingReport") -> None:
+        """Add the report of another task to this one."""
+        self.paid.add(other.paid)
+        self.paid_rows += other.paid_rows
+        for group, tally in other.groups.items():
             self.groups[group] = self.groups.get(group, Tally()).plus(tally)
-        for code, count in earlier.credits.items():
+        for code, count in other.credits.items():
             self.credits[code] = self.credits.get(code, 0) + count
-        for crossing, count in earlier.crossings.items():
+        for crossing, count in other.crossings.items():
             self.crossings[crossing] = self.crossings.get(crossing, 0) + count

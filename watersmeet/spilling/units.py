@@ -1,8 +1,8 @@
-"""Units: parts of the state that may be put off together, and what is owed to those that were.
+"""Units, which are spilled as a whole, and the ledger of the results that batches owe.
 
-A unit is a label on chunks: any labelling is exact, only speed depends on it. While it is cold, new tuples don't probe
-it; each batch adds itself to those that the unit is owed. They are paid from the front, and once nothing is owed the
-unit is no more: its chunks are hot.
+A unit is a label on chunks: any labelling gives exact results, only speed depends on it. While a unit is spilled, new
+tuples don't probe it, and every batch adds itself to those that owe it their probes. They pay in order, the oldest
+first; once none is left the unit ceases to exist, and its chunks are hot.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,12 +13,12 @@ from watersmeet.state.chunks.chunk import Chunk
 
 
 class Group(NamedTuple):
-    """What a unit is cut by: chunks of all streams that have these in common.
+    """A partition of the values and a slice of time, across all streams of a join; units are cut along groups.
 
     Attributes:
-        of: Into how many partitions tuples are cut.
-        partition: Which of them it is.
-        start: The start of its slice of time.
+        of: The number of partitions.
+        partition: The partition's number.
+        start: The start of the slice of time.
     """
 
     of: int
@@ -29,12 +29,12 @@ class Group(NamedTuple):
 def group_of(chunk: Chunk, slice: int) -> Group:
     """Return the group of a chunk: the same for all copies of its rows.
 
-    [!] Rows stored by several columns are in one group: each copy must be in the same unit, and neighbouring slices
-    may share a chunk in one of them alone.
+    [!] Rows stored by several columns are in one group: all copies must be in the same unit, and merging may join
+    neighbouring slices in one copy but not in another.
 
     Args:
         chunk: The chunk.
-        slice: The length of groups' slices.
+        slice: The length of the slices of time.
     """
     if len(chunk.bucket.fields) > 1:
         return Group(1, 0, 0)
@@ -43,18 +43,18 @@ def group_of(chunk: Chunk, slice: int) -> Group:
     return Group(chunk.bucket.of, chunk.bucket.number, start) if hashed else Group(1, 0, start)
 
 
-Closed = tuple[int, int]
-"""A partition, of so many, in which a punctuation has closed something: of how many, and which."""
+ClosedPartition = tuple[int, int]
+"""A partition in which a punctuation has closed something: the number of partitions, and its own number."""
 
 
 class Tally(NamedTuple):
-    """What a group is worth, and costs.
+    """The cost and the yield of a group.
 
     Attributes:
-        pairs: Pairs that were looked at in its chunks.
-        results: Results of its join that its rows are part of.
-        final: Results of the outermost join that these are part of.
-        tuples: Rows that it was given.
+        pairs: The pairs examined in its chunks.
+        results: The results of its join that contain its rows.
+        final: The results of the outermost join that contain those.
+        tuples: The tuples added to it.
     """
 
     pairs: float = 0
@@ -69,14 +69,14 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A cold unit.
+    """A spilled unit.
 
     Attributes:
-        number: Its number, used once.
+        number: Its number, never used again.
         group: Its group.
-        since: The first batch whose tuples have not asked it; they are owed up to the batch that comes next.
-        pay: The next batch pays what batches before this one owe; None if it pays nothing.
-        back: Whether it is hot again if that is all there is.
+        since: The first batch whose tuples have not probed it; all batches from there to the next one owe it.
+        pay: The next batch pays what the batches before this one owe; None if it pays nothing.
+        back: Whether the unit becomes hot again if that is all that is owed.
     """
 
     number: int
@@ -86,40 +86,40 @@ class Unit:
     back: bool = False
 
     def returns(self, batch: int) -> bool:
-        """Tell whether a batch pays all that is owed and brings it back, so that its own tuples probe the unit."""
+        """Tell whether a batch pays all that is owed and makes the unit hot, so that its own tuples probe it, too."""
         return self.back and self.pay == batch
 
     def after(self, batch: int) -> "Unit | None":
-        """Return the unit after a batch; None if nothing is owed any more."""
+        """Return the unit after a batch that paid as planned; None if it is hot again."""
         if self.returns(batch):
             return None
         return replace(self, since=self.since if self.pay is None else self.pay, pay=None, back=False)
 
     def to_json(self) -> list[Any]:
-        """Return it as the manifest writes it."""
+        """Return the unit as stored in the manifest."""
         return [getattr(self, name) for name in self.__slots__]
 
     @classmethod
     def from_json(cls, plain: Sequence[Any]) -> "Unit":
-        """Return what `to_json` was given."""
+        """Return the unit that `to_json` wrote."""
         number, group, *rest = plain
         return cls(number, Group(*group), *rest)
 
 
 class Reach(NamedTuple):
-    """How far the rows of a unit reach: the earliest time of one, and the latest at which a tuple may join one."""
+    """The times between which tuples may join rows of a unit: its earliest row's, and its latest row's deadline."""
 
     low: int
     deadline: int
 
 
-class Taken(NamedTuple):
-    """What must be known of a batch that owes something.
+class OwingBatch(NamedTuple):
+    """What the ledger keeps of a batch that owes probes; the manifest stores it under these names.
 
     Attributes:
-        earliest: The earliest event time of its tuples; None if it brought none.
-        arrived: For each stream how many tuples were accepted before it.
-        rows: How many tuples it brought.
+        earliest: The earliest event time of its tuples; None if it had none.
+        arrived: For each stream how many tuples had been accepted before it.
+        rows: The number of its tuples.
         at: When it was offered, by the driver's clock, in microseconds.
     """
 
@@ -131,68 +131,110 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is owed after a batch.
+    """What is owed after a batch. Methods named `with_...` and `without` return a new ledger.
 
     Attributes:
-        units: The cold units.
-        taken: The batches that owe something.
-        made: How many units there have been.
-        worth: What each group that is live has been worth so far; only where work may be put off.
-        fed: Of a sample of inner joins' results, how many came from a partition there and went to one here, by the
-            inner join's path and both partitions.
-        closed: The partitions in which a punctuation has closed something, as long as units of them are owed something.
-        notes: What else the decisions on it go by.
+        units: The spilled units.
+        batches: The batches that owe something, by number; `taken` in the manifest.
+        unit_count: How many units there have ever been; `made` in the manifest.
+        worth: The tallies of all live groups; empty unless work may be spilled.
+        fed: For a sample of the results of inner joins: how many went from a partition there to a partition here, by
+            the inner join's path and both partitions.
+        closed: The partitions in which a punctuation has closed something, as long as something is owed to them.
+        notes: The controller's record; see `decisions.ControllerRecord`.
     """
 
     units: tuple[Unit, ...] = ()
-    taken: Mapping[int, Taken] = field(default_factory=dict)
-    made: int = 0
+    batches: Mapping[int, OwingBatch] = field(default_factory=dict)
+    unit_count: int = 0
     worth: Mapping[Group, Tally] = field(default_factory=dict)
     fed: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
-    closed: frozenset[Closed] = frozenset()
+    closed: frozenset[ClosedPartition] = frozenset()
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    # -- queries
 
     @property
     def since(self) -> int | None:
-        """The first batch that owes something, or that will; None if there are no cold units."""
+        """The first batch that owes, or will owe, something; None if no unit is spilled."""
         return min((unit.since for unit in self.units), default=None)
 
     def paying(self) -> list[Unit]:
-        """Return the units that the next batch pays."""
+        """Return the units for which the next batch pays."""
         return [unit for unit in self.units if unit.pay is not None and unit.pay > unit.since]
 
-    def after(self, batch: int, taken: Taken) -> "Ledger":
-        """Return the ledger after a batch that did as it says; the clock of those before it may have been ahead."""
-        left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
-        known = {number: was._replace(at=min(was.at, taken.at)) for number, was in self.taken.items()}
-        return replace(self, units=left, taken={**known, batch: taken})._trimmed()
+    def arrived(self) -> tuple[int, ...] | None:
+        """Return how many tuples of each stream had arrived before the first owing batch; None if there is none."""
+        first = None if self.since is None else self.batches.get(self.since)
+        return None if first is None else first.arrived
+
+    def owing_batches(self, unit: Unit, reach: Reach | None) -> list[tuple[int, OwingBatch]]:
+        """Return the batches, in order, whose tuples have not probed a unit and may join one of its rows.
+
+        Args:
+            unit: The unit.
+            reach: Its reach; None if it has no rows.
+        """
+        if reach is None:
+            return []
+        since = ((number, batch) for number, batch in self.batches.items() if number >= unit.since)
+        return sorted((n, b) for n, b in since if b.earliest is not None and b.earliest <= reach.deadline)
+
+    def owes(self, reaches: Mapping[int, Reach]) -> bool:
+        """Tell whether some tuple has not yet made all of its probes."""
+        return any(self.owing_batches(unit, reaches.get(unit.number)) for unit in self.units)
+
+    def settled(self, watermark: int | None, reaches: Mapping[int, Reach]) -> int | None:
+        """Return the time before which no further result can lie; None for minus infinity.
+
+        An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit to be probed.
+
+        Args:
+            watermark: The time before which no further result can lie that isn't owed.
+            reaches: The reaches of spilled units, by number.
+        """
+        if watermark is None:
+            return None
+        marks = [watermark]
+        for unit in self.units:
+            reach = reaches.get(unit.number)
+            times = [batch.earliest for _, batch in self.owing_batches(unit, reach) if batch.earliest is not None]
+            if reach is not None and times:
+                marks.append(max(min(times), reach.low))
+        return min(marks)
+
+    # -- after a batch
+
+    def after(self, number: int, batch: OwingBatch) -> "Ledger":
+        """Return the ledger after a batch that paid as planned.
+
+        No earlier batch is dated later than this one: the clock of an earlier start may have been ahead.
+        """
+        units = tuple(remaining for unit in self.units if (remaining := unit.after(number)) is not None)
+        before = {earlier: was._replace(at=min(was.at, batch.at)) for earlier, was in self.batches.items()}
+        return replace(self, units=units, batches={**before, number: batch})._without_paid_batches()
 
     def without(self, numbers: Collection[int]) -> "Ledger":
-        """Return the ledger without some units, to which nothing is owed."""
-        left = tuple(unit for unit in self.units if unit.number not in numbers)
-        return replace(self, units=left)._trimmed()
+        """Return the ledger without some units, to which nothing must be owed."""
+        units = tuple(unit for unit in self.units if unit.number not in numbers)
+        return replace(self, units=units)._without_paid_batches()
 
-    def held(self, chunks: Iterable[Chunk]) -> "Ledger":
-        """Return the ledger without units of which no chunk is live: nothing can be owed to them.
+    def with_live_units(self, chunks: Iterable[Chunk]) -> "Ledger":
+        """Return the ledger without units that have no live chunk: nothing can be owed to them.
 
-        [!] Nobody would ever pay them, and what arrived since they became cold would be kept for ever.
+        [!] Nothing would ever pay them, and all that arrived since they were spilled would be kept for ever.
         """
         live = {chunk.unit for chunk in chunks}
         return self.without([unit.number for unit in self.units if unit.number not in live])
 
-    def _trimmed(self) -> "Ledger":
-        """Return the ledger without what is known of batches that owe nothing."""
+    def _without_paid_batches(self) -> "Ledger":
+        """Return the ledger without batches that owe nothing."""
         since = self.since
-        known = {number: was for number, was in self.taken.items() if since is not None and number >= since}
-        return replace(self, taken=known)
+        owing = {number: batch for number, batch in self.batches.items() if since is not None and number >= since}
+        return replace(self, batches=owing)
 
-    def arrived(self) -> tuple[int, ...] | None:
-        """Return how many tuples of each stream had arrived before the first that owes something; None if none does."""
-        first = None if self.since is None else self.taken.get(self.since)
-        return None if first is None else first.arrived
-
-    def valued(self, tallies: Iterable[Mapping[Group, Tally]], live: Collection[Group]) -> "Ledger":
-        """Return the ledger with what a batch has shown groups to be worth; of groups that are gone nothing is kept."""
+    def with_worth(self, tallies: Iterable[Mapping[Group, Tally]], live: Collection[Group]) -> "Ledger":
+        """Return the ledger with the tallies of a batch added; those of groups that aren't live are dropped."""
         worth = {group: tally for group, tally in self.worth.items() if group in live}
         for tally in tallies:
             for group, more in tally.items():
@@ -200,18 +242,20 @@ class Ledger:
                     worth[group] = worth.get(group, Tally()).plus(more)
         return replace(self, worth=worth)
 
-    def credited(self, final: Mapping[Group, int]) -> "Ledger":
-        """Return the ledger with results of the outermost join that came from its groups."""
+    def with_credits(self, final: Mapping[Group, int]) -> "Ledger":
+        """Return the ledger with results of the outermost join credited to the groups that they came from."""
         worth = {group: tally._replace(final=tally.final + final.get(group, 0)) for group, tally in self.worth.items()}
         return replace(self, worth=worth)
 
-    def fed_by(self, path: str, groups: Mapping[int, Group], crossings: Mapping[tuple[int, int], int]) -> "Ledger":
-        """Return the ledger with a sample of where the results of an inner join go.
+    def with_crossings(
+        self, path: str, groups: Mapping[int, Group], crossings: Mapping[tuple[int, int], int]
+    ) -> "Ledger":
+        """Return the ledger with a sample added of where the results of an inner join go.
 
         Args:
             path: The inner join's path.
             groups: Its groups, by code.
-            crossings: How many results came from each group, by its code, and went to each partition here.
+            crossings: How many results went from each group, by its code, to each partition here.
         """
         fed = dict(self.fed)
         for (code, here), count in crossings.items():
@@ -220,63 +264,30 @@ class Ledger:
                 fed[key] = fed.get(key, 0) + count
         return replace(self, fed=fed)
 
-    def owing(self, unit: Unit, reach: Reach | None) -> list[tuple[int, Taken]]:
-        """Return the batches whose tuples have not asked a unit and may join one of its rows, the first one first.
-
-        Args:
-            unit: The unit.
-            reach: How far its rows reach; None if it has none.
-        """
-        if reach is None:
-            return []
-        found = ((number, was) for number, was in self.taken.items() if number >= unit.since)
-        return sorted((n, was) for n, was in found if was.earliest is not None and was.earliest <= reach.deadline)
-
-    def closing(self, said: Collection[Closed], reaches: Mapping[int, Reach]) -> "Ledger":
+    def with_closed(self, closed: Collection[ClosedPartition], reaches: Mapping[int, Reach]) -> "Ledger":
         """Return the ledger with partitions in which a punctuation has closed something, if they are owed something."""
-        owed = {unit.group[:2] for unit in self.units if self.owing(unit, reaches.get(unit.number))}
-        return replace(self, closed=(self.closed | frozenset(said)) & owed)
+        owed = {unit.group[:2] for unit in self.units if self.owing_batches(unit, reaches.get(unit.number))}
+        return replace(self, closed=(self.closed | frozenset(closed)) & owed)
 
-    def owes(self, reaches: Mapping[int, Reach]) -> bool:
-        """Tell whether some tuple that has come has not asked all it should."""
-        return any(self.owing(unit, reaches.get(unit.number)) for unit in self.units)
-
-    def settled(self, watermark: int | None, reaches: Mapping[int, Reach]) -> int | None:
-        """Return the time before which no result can lie that is still to come; None for minus infinity.
-
-        An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit that it waits for.
-
-        Args:
-            watermark: The time before which no result can lie that owes nothing.
-            reaches: How far the rows of cold units reach, by number.
-        """
-        if watermark is None:
-            return None
-        marks = [watermark]
-        for unit in self.units:
-            reach = reaches.get(unit.number)
-            times = [was.earliest for _, was in self.owing(unit, reach) if was.earliest is not None]
-            if reach is not None and times:
-                marks.append(max(min(times), reach.low))
-        return min(marks)
+    # -- storage
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the manifest writes it."""
+        """Return the ledger as stored in the manifest."""
         units = [unit.to_json() for unit in self.units]
         worth = [[group, tally] for group, tally in self.worth.items()]
-        taken = list(self.taken.items())
+        batches = list(self.batches.items())
         fed = [[*key, count] for key, count in self.fed.items()]
         more = {"worth": worth, "fed": fed, "closed": sorted(self.closed), "notes": self.notes}
-        return {"units": units, "taken": taken, "made": self.made, **more}
+        return {"units": units, "taken": batches, "made": self.unit_count, **more}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Ledger":
-        """Return what `to_json` was given."""
-        taken = {
-            number: Taken(earliest, tuple(arrived), *rest) for number, (earliest, arrived, *rest) in plain["taken"]
+        """Return the ledger that `to_json` wrote."""
+        batches = {
+            number: OwingBatch(earliest, tuple(arrived), *rest) for number, (earliest, arrived, *rest) in plain["taken"]
         }
         worth = {Group(*group): Tally(*tally) for group, tally in plain["worth"]}
         units = tuple(map(Unit.from_json, plain["units"]))
         fed = {(path, there, here): count for path, there, here, count in plain["fed"]}
         closed = frozenset((of, number) for of, number in plain["closed"])
-        return cls(units, taken, plain["made"], worth, fed, closed, plain["notes"])
+        return cls(units, batches, plain["made"], worth, fed, closed, plain["notes"])

@@ -1,11 +1,11 @@
-"""Spilling by dice: whatever is put off and paid, and when, results are the same in the end."""
+"""Spilling by dice: whatever is spilled and paid, and when, results are the same in the end."""
 
 import random
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.spilling.interface import Spilling, SpillingTree
 from watersmeet.spilling.units import Group, group_of
 from watersmeet.state.chunks.chunk import HOT
 from watersmeet.state.manifest.manifest import Manifest
@@ -30,11 +30,11 @@ class Dice(Spilling):
     pay: float = 0.3
     split: bool = False
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
+    def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
         return tree.decided(after, self._everywhere("j", after, False))
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+    def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
         choices = self._everywhere("j", state, all)
         return {path: SpillPlan(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}

@@ -36,7 +36,7 @@ from watersmeet.runtime.protocol import (
     RunJobs,
 )
 from watersmeet.runtime.tree import Job, JoinTree, inherit
-from watersmeet.spilling.spilling import Spilling
+from watersmeet.spilling.interface import Spilling
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.manifest import Manifest
@@ -118,7 +118,7 @@ class Run(Runtime):
         remember: See `Operator`.
         near_misses: See `Operator`.
         samples: See `Operator`.
-        spilling: What decides on work that is put off, if some may be.
+        spilling: Decides what is spilled and paid, if anything may be.
         partitions: See `Operator`.
         inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
         traced: Whether tasks tell what groups are worth, and inner results carry the groups that they came from.

@@ -146,7 +146,7 @@ def test_batches_are_drawn_against_the_trigger(snapshot: CheckpointSnapshot) -> 
     assert (batches.first, batches.last, batches.trigger_text) == ("batch 0", "batch 5", "trigger 1 s")
 
 
-def test_debts_are_shown_if_there_may_be_any(snapshot: CheckpointSnapshot) -> None:
+def test_what_is_spilled_and_owed_is_listed_if_there_may_be_any(snapshot: CheckpointSnapshot) -> None:
     assert build_view(snapshot, NOW).owed_results == Table()
     spilling: dict[str, Any] = {
         "owedProbes": 1200,

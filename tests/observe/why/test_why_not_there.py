@@ -1,4 +1,4 @@
-"""What is said of results that were put off, and of tables that state does not keep."""
+"""Answers about spilled results, and about tables that state does not keep."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,22 +24,22 @@ def row(id: int, minute: int, k: str = "p") -> dict[str, Any]:
 
 @pytest.fixture
 def spilled(tmp_path: Path) -> Run:
-    """A join whose orders are cold after each step: the payment of batch 1 has not asked them."""
+    """A join whose orders are spilled after each step: the payment of batch 1 has not probed them."""
     run = Run(query_of(), Store(str(tmp_path / "store")), spilling=Hand(in_stream(0)))
     run.step(Central(), [(0, row(1, 0)), (1, row(10, 0))])
     run.step(Central(), [(1, row(11, 1))])
     return run
 
 
-def test_a_result_is_owed_as_long_as_its_last_tuple_has_not_asked_what_is_cold(spilled: Run, tmp_path: Path) -> None:
+def test_a_result_is_owed_until_its_last_tuple_has_probed_what_is_spilled(spilled: Run, tmp_path: Path) -> None:
     answer = why(spilled, tmp_path, **PAIR)
     assert answer.joined is None
     assert "may still be owed" in messages_of(answer)[0]
-    before = why(spilled, tmp_path, orders={"id": 1}, payments={"id": 10})  # found before the order was put off
+    before = why(spilled, tmp_path, orders={"id": 1}, payments={"id": 10})  # found before the order was spilled
     assert before.joined and "They have joined" in messages_of(before)[0]
 
 
-def test_what_is_cold_and_paid_owes_nothing(spilled: Run, tmp_path: Path) -> None:
+def test_what_is_spilled_and_paid_owes_nothing(spilled: Run, tmp_path: Path) -> None:
     assert messages_of(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results. Some may still be owed.")
     assert spilled.lull(Central(), all=True)
     assert spilled.state is not None

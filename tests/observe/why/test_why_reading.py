@@ -17,7 +17,7 @@ from watersmeet.metadata.constraints import Key, Ordered
 from watersmeet.observe.why import join_state
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
 from watersmeet.observe.why.question import find_join, parse_question
-from watersmeet.observe.why.why_file import JoinDescription, read_descriptions, write_descriptions
+from watersmeet.observe.why.why_file import WhyDescription, read_descriptions, write_descriptions
 from watersmeet.observe.why.why_pair import why_checkpoint as why
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect, HiddenColumn
@@ -180,11 +180,11 @@ def test_streams_of_one_join() -> None:
 def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
     query, store = query_of(), Store(str(tmp_path))
     outputs = OutputFiles("me", {"late": {"a": "/x/a"}}, ResultFolder("/out", "parquet"), columns_in_results(query))
-    write_descriptions(store, {"j": JoinDescription(query, outputs)})
-    assert read_descriptions(store) == {"j": JoinDescription(query, outputs)}
+    write_descriptions(store, {"j": WhyDescription(query, outputs)})
+    assert read_descriptions(store) == {"j": WhyDescription(query, outputs)}
     assert read_descriptions(store)["j"].outputs.columns[Column(1, 0)] == ("b", "id")
     with pytest.raises(TypeError, match="is no part of a join"):
-        write_descriptions(store, {"j": JoinDescription(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
+        write_descriptions(store, {"j": WhyDescription(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
     whole = (tmp_path / "why.json").read_bytes()
     for damage in (b"nonsense", whole[:-1], whole[:40], b"{}"):
         (tmp_path / "why.json").write_bytes(damage)
@@ -195,7 +195,7 @@ def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
 def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:
     query, stores = query_of(), [Store(str(tmp_path / name)) for name in "xy"]
     for store in stores:
-        write_descriptions(store, {"j": JoinDescription(query, OutputFiles(claim(store, query.description())))})
+        write_descriptions(store, {"j": WhyDescription(query, OutputFiles(claim(store, query.description())))})
     assert read_descriptions(stores[0])["j"].query == query
     shutil.copy(tmp_path / "y" / "why.json", tmp_path / "x" / "why.json")
     with pytest.raises(StateError, match=r"why\.json, is another checkpoint's; start the query once, which writes it"):
@@ -205,7 +205,7 @@ def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path)
 
 
 def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
-    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": WhyDescription(query_of(), OutputFiles())})
     with pytest.raises(StateError, match="has not run a batch yet"):
         why(str(tmp_path), {"a": {"id": "1"}}, float)
 
@@ -231,7 +231,7 @@ def test_columns_on_the_command_line(
 
 
 def test_a_command_without_a_tuple_is_told_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": WhyDescription(query_of(), OutputFiles())})
     assert cli.main(["why", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "watersmeet: Name a tuple to ask about, such as --a id=VALUE.\n"
 

@@ -11,14 +11,13 @@ from watersmeet.arguments import format_duration
 from watersmeet.formatting import render_table as format_table
 from watersmeet.observe.dashboard.dashboard_view import DashboardView, Figure, Series, Table, TableCell
 from watersmeet.observe.dashboard.formats import NOTHING, format_count, format_milliseconds, text_cell
+from watersmeet.observe.dashboard.recent_batches import TREND_BATCHES
 from watersmeet.observe.dashboard.terminal import spark
 from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query
 
 LAST = 10
 """Batches that are listed."""
-DRAWN = 60
-"""Batches of which trends are drawn."""
 
 
 class ProgressList(list[Mapping[str, Any]]):
@@ -27,7 +26,7 @@ class ProgressList(list[Mapping[str, Any]]):
     def __repr__(self) -> str:
         table = batch_table(self)
         rows = [[cell.text for cell in row] for row in table.rows]
-        trend_lines = [f"{name}: {spark(series, DRAWN)}" for name, series in trends(self).items()]
+        trend_lines = [f"{name}: {spark(series, TREND_BATCHES)}" for name, series in trends(self).items()]
         return "\n".join([*trend_lines, *format_table(table.columns, rows), table.note]) if self else "no batch yet"
 
     def _repr_html_(self) -> str:
@@ -67,7 +66,7 @@ def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
 
 def trends(progress: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
     """Return the trends of rows, results and batch times."""
-    recent = progress[-DRAWN:]
+    recent = progress[-TREND_BATCHES:]
     return {
         "rows in": tuple(sum(entry["inputRows"].values()) for entry in recent),
         "results": tuple(entry["outputRows"] for entry in recent),

@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.observe.dashboard.dashboard_view import Series
 
-DRAWN = 60
+TREND_BATCHES = 60
 """Batches of which trends are drawn."""
 RECENT = 10
 """Batches over which rates are averaged."""
@@ -40,7 +40,7 @@ class RecentBatches:
     @cached_property
     def latest(self) -> Sequence[Progress]:
         """The batches to draw, rounds included."""
-        return self.progress[-DRAWN:]
+        return self.progress[-TREND_BATCHES:]
 
     @cached_property
     def with_rows(self) -> Sequence[Progress]:

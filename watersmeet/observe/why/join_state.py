@@ -25,7 +25,7 @@ from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.state.chunks.rows import Rows
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
@@ -115,7 +115,7 @@ class JoinState:
     @property
     def owes_results(self) -> bool:
         """Whether some tuple has not probed all it should."""
-        return self.manifest.ledger.owes(reaches(self.query, self.manifest.chunks.values()))
+        return self.manifest.ledger.owes(unit_reaches(self.query, self.manifest.chunks.values()))
 
     def tuple_at(self, ref: int) -> StoredTuple:
         """Return the tuple that a reference points to."""

@@ -75,8 +75,8 @@ def count_results(query: Query, count: Mapping[int, int], in_question: Sequence[
         count: How many partners it has, by optional stream.
         in_question: The streams of which one partner is in question.
     """
-    left = [at for at, how in query.optional.items() if how == "left" and at not in in_question]
-    return prod(max(1, count[at]) for at in left)
+    left_streams = [at for at, how in query.optional.items() if how == "left" and at not in in_question]
+    return prod(max(1, count[at]) for at in left_streams)
 
 
 class NamedMember(NamedTuple):
@@ -253,8 +253,8 @@ class OptionalOutcomes:
             has_joined = False if outcome.outcome == "nothing" else None
             return Combination(statuses, has_joined, tests, messages, None, 0)
         count = {at: partners.count for at, partners in outcome.partners.items()}
-        left = [at for at, how in self._query.optional.items() if how == "left" and at not in streams]
-        is_complete = all(outcome.partners[at].is_complete for at in left)
+        left_streams = [at for at, how in self._query.optional.items() if how == "left" and at not in streams]
+        is_complete = all(outcome.partners[at].is_complete for at in left_streams)
         results = count_results(self._query, count, streams) if is_complete else None
         return Combination(statuses, True, tests, messages, self._first_batches(outcome, rows), results)
 
@@ -298,13 +298,15 @@ class OptionalOutcomes:
     def _describe_results(self, outcome: RequiredOutcome, subject: Subject, rows: Sequence[StoredTuple]) -> str:
         """Return how many results a combination gives; for a single one also its time and batch."""
         query, partners = self._query, outcome.partners
-        left = [partners[at] for at, how in query.optional.items() if how == "left"]
+        left_partners = [partners[at] for at, how in query.optional.items() if how == "left"]
         number = count_results(query, {at: partner.count for at, partner in partners.items()})
-        if not all(partner.is_complete for partner in left):
+        if not all(partner.is_complete for partner in left_partners):
             return f"{subject.gives} at least {count_noun(number, 'result')}"
         if number != 1:
             return f"{subject.gives} {count_noun(number, 'result')}"
-        time = max([*(row.ts for row in rows), *(partner.time for partner in left if partner.time is not None)])
+        time = max(
+            [*(row.ts for row in rows), *(partner.time for partner in left_partners if partner.time is not None)]
+        )
         batches = self._first_batches(outcome, rows)
         when = "" if batches is None else f", put out {describe_batches(batches)}"
         return f"{subject.a_result} at {self.evidence.tracer.formatter.format_time(time)}{when}"

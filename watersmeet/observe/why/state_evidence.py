@@ -123,7 +123,7 @@ class StateEvidence(Evidence):
     def result_batches(self, complete: BatchRange, selectors: Sequence[TupleSelector]) -> BatchRange:
         """See Evidence; once units were spilled, any later batch may have paid the result, and files show which."""
         manifest = self.state.manifest
-        if not manifest.ledger.made:
+        if not manifest.ledger.unit_count:
             return complete
         results = self.count_results(selectors)
         if results is None or not results.count:

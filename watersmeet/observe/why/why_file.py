@@ -70,8 +70,8 @@ NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
 JoinPath = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
 
 
-class JoinEntry(TypedDict):
-    """A join as the file holds it; see `JoinDescription`."""
+class WhyEntry(TypedDict):
+    """A join as the file holds it; see `WhyDescription`."""
 
     query: Mapping[str, Any]
     owner: str
@@ -81,7 +81,7 @@ class JoinEntry(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinDescription:
+class WhyDescription:
     """A join as described beside its state.
 
     Attributes:
@@ -93,7 +93,7 @@ class JoinDescription:
     outputs: OutputFiles
 
 
-def write_descriptions(store: Store, joins: Mapping[str, JoinDescription]) -> None:
+def write_descriptions(store: Store, joins: Mapping[str, WhyDescription]) -> None:
     """Write the joins of a tree, by path; the caller must hold the store's lease."""
     entries = {
         path: {
@@ -108,7 +108,7 @@ def write_descriptions(store: Store, joins: Mapping[str, JoinDescription]) -> No
     store.overwrite(FILE, seal(entries))
 
 
-def read_descriptions(store: Store) -> dict[str, JoinDescription]:
+def read_descriptions(store: Store) -> dict[str, WhyDescription]:
     """Return the joins of a tree, by path.
 
     Raises:
@@ -121,13 +121,11 @@ def read_descriptions(store: Store) -> dict[str, JoinDescription]:
             "version started last; start the query once."
         )
     subject, remedy = f"The description of the join, {store.root}/{FILE},", "start the query once, which writes it anew"
-    entries = unseal(content, subject, Mapping[JoinPath, JoinEntry], remedy)
+    entries = unseal(content, subject, Mapping[JoinPath, WhyEntry], remedy)
     if (name := _store_name(store)) and not {entry["owner"] for entry in entries.values()} <= {"", name}:
         raise StateError(f"{subject} is another checkpoint's; {remedy}.")
     try:
-        return {
-            path: JoinDescription(_read_query(join["query"]), _read_outputs(join)) for path, join in entries.items()
-        }
+        return {path: WhyDescription(_read_query(join["query"]), _read_outputs(join)) for path, join in entries.items()}
     except Misfit as misfit:
         raise StateError(f"{subject} is not as Watersmeet writes it: {misfit}; {remedy}.") from None
 

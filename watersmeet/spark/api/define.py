@@ -40,7 +40,7 @@ from watersmeet.spark.run.frames import PunctuationFrame, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select_columns import check_select
 from watersmeet.spark.sql.where import Criteria, Where, read_where
-from watersmeet.spilling.decisions import planned
+from watersmeet.spilling.describe import describe_options
 from watersmeet.spilling.options import Spill
 
 
@@ -83,7 +83,7 @@ class Join(JoinDefinition):
         if self.spill is not None:
             initial = view(self.query, start(self.query), where, self.spill.partitions)
             placement = self.strategy.plan(initial).placement
-            print("\n".join(planned(self.spill, placement.buckets if placement.apart else 1)))
+            print("\n".join(describe_options(self.spill, placement.buckets if placement.apart else 1)))
 
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
         """Return what became of tuples of static inputs, and of their combination.

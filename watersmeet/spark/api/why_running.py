@@ -14,7 +14,7 @@ from watersmeet.observe.why.join_state import JoinState, inner_state, read_newes
 from watersmeet.observe.why.output_files import ColumnPath, OutputFiles, ResultFolder, columns_in_results
 from watersmeet.observe.why.question import Values, find_join, parse_question
 from watersmeet.observe.why.state_evidence import StateEvidence
-from watersmeet.observe.why.why_file import JoinDescription, write_descriptions
+from watersmeet.observe.why.why_file import WhyDescription, write_descriptions
 from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.predicate.scope import TABLE_TIME
@@ -126,7 +126,7 @@ def computer(join: JoinDefinition) -> Compute:
 def store_description(join: JoinDefinition, runner: BatchRunner) -> None:
     """Store beside the state what `watersmeet why` needs to answer; a failure is logged."""
     joins = {
-        path: JoinDescription(part.query, outputs_of(part, runner, results=path == "j")) for path, part in _joins(join)
+        path: WhyDescription(part.query, outputs_of(part, runner, results=path == "j")) for path, part in _joins(join)
     }
     try:
         write_descriptions(runner.store, joins)

@@ -47,9 +47,9 @@ from watersmeet.spark.run.jobs import Jobs
 from watersmeet.spark.run.monitoring import job_description, report_figures
 from watersmeet.spark.run.workers import is_death
 from watersmeet.spark.sql.catalyst import error_sentence
-from watersmeet.spilling.decisions import lines
-from watersmeet.spilling.owed_tuples import reaches
-from watersmeet.spilling.spilling import Paying, Spilling
+from watersmeet.spilling.describe import describe_spilling
+from watersmeet.spilling.interface import PayAll, Spilling
+from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.state.manifest import history, rounds
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
@@ -175,7 +175,7 @@ class BatchRunner(Runtime):
         manifest = manifests.last(self.store)
         past = history.load(self.store, manifest.batch) if manifest else []
         state = manifest or self.tree.start()
-        spilling = self.spilling or Paying()
+        spilling = self.spilling or PayAll()
         self.protocol = Protocol(self.tree, state, past, self.exchange, self.due, spilling=spilling)
         self.protocol.name, self.protocol.late_share = self.name, self.late_share
         self.protocol.generation = self.checkpoint.lease.number
@@ -207,7 +207,7 @@ class BatchRunner(Runtime):
         plans = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in joins]
         hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         decision = state.progress.get("spilling")
-        spilling = lines(decision) if decision else ()
+        spilling = describe_spilling(decision) if decision else ()
         closed, last = [CLOSED] if state.final else [], describe_freshness(state.progress)
         return "\n".join([*closed, *draw_join_tree(self.tree, state), *plans, *hints, *last, *spilling])
 
@@ -347,7 +347,7 @@ class BatchRunner(Runtime):
     def owes(self) -> bool:
         """Whether results are owed."""
         states = self.tree.states(self.protocol.state)
-        return any(own.ledger.owes(reaches(join.operator.query, own.chunks.values())) for join, own in states)
+        return any(own.ledger.owes(unit_reaches(join.operator.query, own.chunks.values())) for join, own in states)
 
     @cached_property
     def _empty_batch(self) -> DataFrame:

@@ -132,7 +132,7 @@ class Jobs:
             raise PredicateError(f"`where` raised {error_sentence(error)}; the batch was not written.") from None
         reports[0].results.rows += sum(rows for rows, _, _ in parts)
         reports[0].results.files += [file for _, names, _ in parts for file in names]
-        tallies.decided(plan, reports, [codes for _, _, codes in parts])
+        tallies.add_spark_results(plan, reports, [codes for _, _, codes in parts])
         plan.store.remove(files)
 
 

@@ -1,16 +1,17 @@
-"""The policies, each a file: which parts of the state are put off first, and which are paid first."""
+"""The policies, one a file: which parts of the state are spilled first, and which are paid first."""
 
-from watersmeet.spilling.policies.global_productivity import Global
-from watersmeet.spilling.policies.local_productivity import Local
+from watersmeet.spilling.policies.global_productivity import GlobalPolicy
+from watersmeet.spilling.policies.local_productivity import LocalPolicy
 from watersmeet.spilling.policies.policy import Links, Policy
-from watersmeet.spilling.policies.punctuated import Punctuated
-from watersmeet.spilling.policies.random_choice import Random
-from watersmeet.spilling.policies.semantic import Semantic
-from watersmeet.spilling.policies.synchronized import Synchronized
+from watersmeet.spilling.policies.punctuated import PunctuatedPolicy
+from watersmeet.spilling.policies.random_choice import RandomPolicy
+from watersmeet.spilling.policies.semantic import SemanticPolicy
+from watersmeet.spilling.policies.synchronized import SynchronizedPolicy
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Random, Local, Global, Synchronized, Semantic, Punctuated)
+    policy.name: policy
+    for policy in (RandomPolicy, LocalPolicy, GlobalPolicy, SynchronizedPolicy, SemanticPolicy, PunctuatedPolicy)
 }
-"""The policies by the names that users know them by."""
+"""The policies, by the names that users know; `watersmeet.spilling.options` lists the same names."""
 
 __all__ = ["POLICIES", "Links", "Policy"]

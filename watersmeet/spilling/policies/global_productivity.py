@@ -1,4 +1,4 @@
-"""The global policy: what a part yields at the end of the plan."""
+"""The global policy: parts rank by what they yield at the root of the plan."""
 
 from typing import ClassVar
 
@@ -6,18 +6,18 @@ from watersmeet.spilling.parts import Part
 from watersmeet.spilling.policies.policy import Policy, productivity
 
 
-class Global(Policy):
-    """Ranks by the plan's results traced back to a part, by its size (Jbantova, sections 3.2 and 3.3).
+class GlobalPolicy(Policy):
+    """Ranks by the plan's final results traced back to a part, relative to its size (Jbantova, sections 3.2 and 3.3).
 
-    Results on the way count against it: they fill the state of the joins further on. The thesis takes this penalty from
-    Liu's dissertation and does not print it; as we read it, they are added to the size.
+    Intermediate results count against a part, since they fill the state of the joins above. The thesis takes this
+    penalty from Liu's dissertation and does not print it; as we read it, they are added to the size.
     """
 
     __slots__ = ()
     name: ClassVar[str] = "global"
 
     def score(self, part: Part) -> tuple[float, ...]:
-        """Return final results a tuple, stored or made on the way."""
+        """Return the final results for each tuple, stored or intermediate."""
         worth = part.worth
-        between = max(0.0, worth.results - worth.final)
-        return (productivity(worth.final, worth.tuples + between),)
+        intermediate = max(0.0, worth.results - worth.final)
+        return (productivity(worth.final, worth.tuples + intermediate),)

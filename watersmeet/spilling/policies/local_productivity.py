@@ -1,4 +1,4 @@
-"""The local policy: what a part yields at its own join."""
+"""The local policy: parts rank by what they yield at their own join."""
 
 from typing import ClassVar
 
@@ -6,15 +6,15 @@ from watersmeet.spilling.parts import Part
 from watersmeet.spilling.policies.policy import Policy, productivity
 
 
-class Local(Policy):
-    """Ranks by the results of a part's own join, by its size (Jbantova, section 3.1; P_output / P_size).
+class LocalPolicy(Policy):
+    """Ranks by the results of a part's own join, relative to its size (Jbantova, section 3.1; P_output / P_size).
 
-    The part that yields most here may yield nothing further on: see `Global`.
+    The part that yields most at its own join may yield nothing at the root: see `GlobalPolicy`.
     """
 
     __slots__ = ()
     name: ClassVar[str] = "local"
 
     def score(self, part: Part) -> tuple[float, ...]:
-        """Return results a tuple."""
+        """Return the results for each tuple."""
         return (productivity(part.worth.results, part.worth.tuples),)

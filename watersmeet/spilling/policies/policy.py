@@ -1,6 +1,6 @@
-"""The interface of a policy: it ranks parts of the state. What ranks lowest is put off first, what ranks highest paid.
+"""The interface of a policy, which ranks parts of the state: the lowest is spilled first, the highest is paid first.
 
-How much is put off or paid is not its business: see `watersmeet.spilling.controller`.
+How much is spilled or paid is up to `watersmeet.spilling.controller`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,12 +14,12 @@ from watersmeet.spilling.parts import Part
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How the joins of a plan hang together.
+    """The links between the joins of a plan.
 
     Attributes:
-        parents: The join that each inner join is a stream of, by path.
-        shares: Which part of a child's partition's results goes to each of its parent's, by (child's path, its
-            partition, the parent's partition).
+        parents: The parent of each inner join, by path.
+        shares: The share of the results of a child's partition that goes to a partition of its parent, by the child's
+            path, its partition and the parent's partition.
     """
 
     parents: Mapping[str, str] = field(default_factory=dict)
@@ -27,25 +27,25 @@ class Links:
 
     @classmethod
     def of(cls, parents: Mapping[str, str], fed: Mapping[tuple[str, int, int], int]) -> "Links":
-        """Return the links by a sample: N(n, k) / N(n), of what came from n the part that went to k (section 5.3)."""
-        whole: dict[tuple[str, int], int] = defaultdict(int)
+        """Return the links in a sample: N(n, k) / N(n), the share of n's results that went to k (section 5.3)."""
+        totals: dict[tuple[str, int], int] = defaultdict(int)
         for (child, there, _), count in fed.items():
-            whole[child, there] += count
-        return cls(parents, {key: count / whole[key[:2]] for key, count in fed.items()})
+            totals[child, there] += count
+        return cls(parents, {key: count / totals[key[:2]] for key, count in fed.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Policy(ABC):
-    """Ranks parts of the state; each goes by those of the settings that concern it.
+    """Ranks parts of the state; each policy uses the settings that concern it.
 
     Attributes:
-        seed: Unique to the checkpoint and the batch: who decides again decides alike.
-        correlation: From which share of a child's results on a parent follows.
-        quotas: Streams in the order of their priority, by (path, stream), each with the tuples that are planned before
-            it is the next one's turn.
-        links: How the joins of the plan hang together.
-        name: What users call it.
-        together: Whether the parts of all joins are ranked at once; else each join's by themselves.
+        seed: Unique to the checkpoint and the batch, so that a batch that runs again is decided alike.
+        correlation: A parent's part follows a child's if it gets at least this share of its results.
+        quotas: Streams by descending priority, as path and position, each with the number of its tuples that are paid
+            for before the next stream's turn.
+        links: The links between the joins of the plan.
+        name: The name that users know.
+        together: Whether the parts of all joins are in one ranking; otherwise each join has its own.
     """
 
     seed: str = ""
@@ -57,17 +57,17 @@ class Policy(ABC):
 
     @abstractmethod
     def score(self, part: Part) -> tuple[float, ...]:
-        """Return what a part is ranked by."""
+        """Return the score of a part; parts are compared by it."""
 
-    def lowest(self, found: Sequence[Part]) -> list[Part]:
-        """Return parts in the order in which they are put off; of equals, large ones first."""
-        return sorted(found, key=lambda part: (self.score(part), -part.bytes, part.name))
+    def lowest(self, parts: Sequence[Part]) -> list[Part]:
+        """Return parts in the order in which they are spilled; of equal ones, the largest first."""
+        return sorted(parts, key=lambda part: (self.score(part), -part.bytes, part.name))
 
-    def highest(self, found: Sequence[Part]) -> list[Part]:
-        """Return parts in the order in which they are paid; of equals, small ones first."""
-        return self.lowest(found)[::-1]
+    def highest(self, parts: Sequence[Part]) -> list[Part]:
+        """Return parts in the order in which they are paid; of equal ones, the smallest first."""
+        return self.lowest(parts)[::-1]
 
 
 def productivity(output: float, size: float) -> float:
-    """Return output by size; nothing of nothing is worth nothing."""
+    """Return the output relative to the size; 0 if both are 0."""
     return output / size if size else 0.0

@@ -1,46 +1,44 @@
-"""The punctuated policy: what a punctuation has closed is paid first, since it can leave then."""
+"""The punctuated policy: what a punctuation has closed is paid first, since it can then be purged."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 from watersmeet.spilling.parts import Part
-from watersmeet.spilling.policies.global_productivity import Global
+from watersmeet.spilling.policies.global_productivity import GlobalPolicy
 
 
-class Punctuated(Global):
-    """Pays first what a punctuation has closed, then by stream, in turns (MJoin, sections 4.1, 4.2 and 5.3).
+class PunctuatedPolicy(GlobalPolicy):
+    """Pays what a punctuation has closed first, and the rest by streams in turn (MJoin, sections 4.1, 4.2 and 5.3).
 
-    There a tuple that matches a punctuation is taken out of its queue first, and streams take turns: one is read until
-    its quota is used up, then the next. Here whole units are paid: those with closed tuples first; of the others in
-    turn the one with the most tuples of a stream, until that stream's quota is planned. What is put off is chosen as
-    by `Global`.
+    In the paper, tuples that match a punctuation leave their queue first, and streams take turns: one is read until its
+    quota is used up, then the next. Here whole units are paid: those with closed tuples first, then for each stream in
+    turn those with most of its tuples, until its quota is used up. What is spilled is chosen as by `GlobalPolicy`.
     """
 
     __slots__ = ()
     name: ClassVar[str] = "punctuated"
 
-    def highest(self, found: Sequence[Part]) -> list[Part]:
+    def highest(self, parts: Sequence[Part]) -> list[Part]:
         """See Policy."""
-        closed = [part for part in found if part.closed]
-        rest = [part for part in found if not part.closed]
-        return [*Global.highest(self, closed), *self._in_turns(Global.highest(self, rest))]
+        closed = [part for part in parts if part.closed]
+        rest = [part for part in parts if not part.closed]
+        return [*GlobalPolicy.highest(self, closed), *self._in_turns(GlobalPolicy.highest(self, rest))]
 
-    def _in_turns(self, found: list[Part]) -> list[Part]:
-        """Return parts by the streams whose turn it is."""
-        planned = list[Part]()
-        turns = list(self.quotas.items())
-        while any(_rows(part, stream) for part in found for stream in self.quotas):
-            for stream, quota in turns:
-                left = quota
-                while left > 0 and (best := max(found, key=lambda part: _rows(part, stream), default=None)):
+    def _in_turns(self, parts: Sequence[Part]) -> list[Part]:
+        """Return parts in the order in which the streams' turns choose them, followed by those that none chooses."""
+        chosen, remaining = list[Part](), list(parts)
+        while any(_rows(part, stream) for part in remaining for stream in self.quotas):
+            for stream, quota in self.quotas.items():
+                budget = quota
+                while budget > 0 and (best := max(remaining, key=lambda part: _rows(part, stream), default=None)):
                     if not _rows(best, stream):
                         break
-                    planned.append(best)
-                    found.remove(best)
-                    left -= _rows(best, stream)
-        return [*planned, *found]
+                    chosen.append(best)
+                    remaining.remove(best)
+                    budget -= _rows(best, stream)
+        return [*chosen, *remaining]
 
 
 def _rows(part: Part, stream: tuple[str, int]) -> int:
     """Return how many rows of a stream a part has."""
-    return part.given.get(stream[1], 0) if part.join == stream[0] else 0
+    return part.stream_rows.get(stream[1], 0) if part.join == stream[0] else 0

@@ -1,4 +1,4 @@
-"""The random policy: the baseline that all others are compared with."""
+"""The random policy: the baseline for the others."""
 
 import random
 from typing import ClassVar
@@ -7,12 +7,12 @@ from watersmeet.spilling.parts import Part
 from watersmeet.spilling.policies.policy import Policy
 
 
-class Random(Policy):
-    """Ranks by chance (Jbantova, sections 3.3 and 3.4)."""
+class RandomPolicy(Policy):
+    """Ranks at random (Jbantova, sections 3.3 and 3.4)."""
 
     __slots__ = ()
     name: ClassVar[str] = "random"
 
     def score(self, part: Part) -> tuple[float, ...]:
-        """Return a number between 0 and 1."""
+        """Return a random number between 0 and 1, the same for the same seed and part."""
         return (random.Random(f"{self.seed} {part.name}").random(),)

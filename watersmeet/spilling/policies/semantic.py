@@ -1,20 +1,20 @@
-"""The semantic policy: the user says what matters."""
+"""The semantic policy: parts rank by a weight that the user chooses."""
 
 from typing import ClassVar
 
 from watersmeet.spilling.parts import Part
-from watersmeet.spilling.policies.global_productivity import Global
+from watersmeet.spilling.policies.global_productivity import GlobalPolicy
 
 
-class Semantic(Global):
-    """Ranks by the user's weight, then as `Global` (Jbantova, sections 3.3 and 3.4, where it was not tried).
+class SemanticPolicy(GlobalPolicy):
+    """Ranks by weight, then as `GlobalPolicy` (Jbantova, sections 3.3 and 3.4, which do not evaluate it).
 
-    A part weighs as much as its weightiest row.
+    The weight of a part is the greatest weight of its rows.
     """
 
     __slots__ = ()
     name: ClassVar[str] = "semantic"
 
     def score(self, part: Part) -> tuple[float, ...]:
-        """Return the weight, then final results a tuple."""
-        return (part.weight, *Global.score(self, part))
+        """Return the weight, then the final results for each tuple."""
+        return (part.weight, *GlobalPolicy.score(self, part))

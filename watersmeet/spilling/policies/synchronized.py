@@ -1,36 +1,36 @@
-"""The synchronized policy: one ranking over the whole plan, and what is fed by a part goes where it goes."""
+"""The synchronized policy: one ranking for the whole plan, in which a part takes along the parts that it feeds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import ClassVar
 
 from watersmeet.spilling.parts import Part
-from watersmeet.spilling.policies.global_productivity import Global
+from watersmeet.spilling.policies.global_productivity import GlobalPolicy
 
 
-class Synchronized(Global):
-    """Ranks as `Global`, over all joins at once, each part with those it feeds behind it (Jbantova, 3.3, 3.4, 2.7).
+class SynchronizedPolicy(GlobalPolicy):
+    """Ranks as `GlobalPolicy`, all joins at once, each part followed by those that it feeds (Jbantova, 3.3, 3.4, 2.7).
 
-    A parent's part follows where it gets at least `correlation` of what the child's part yields, in the times that the
-    child's results may have, and so on up to the root. If it stayed when the child's is put off, it would wait in vain;
-    if it stayed away when the child's is paid, what comes of that would be owed again.
-    What follows counts toward what is put off: in the thesis all policies spill alike (figures 5.15 and 5.19).
+    A parent's part follows a child's if it gets at least `correlation` of its results and overlaps it in time, and so
+    on up to the root. If it stayed hot while the child's part is spilled, it would wait in vain; if it stayed spilled
+    when the child's part is paid, the results of that would be owed again. Parts that follow count toward the share
+    that is spilled: in the thesis all policies spill the same amount (figures 5.15 and 5.19).
     """
 
     __slots__ = ()
     name: ClassVar[str] = "synchronized"
     together: ClassVar[bool] = True
 
-    def lowest(self, found: Sequence[Part]) -> list[Part]:
+    def lowest(self, parts: Sequence[Part]) -> list[Part]:
         """See Policy."""
-        return self._followed(Global.lowest(self, found))
+        return self._with_followers(GlobalPolicy.lowest(self, parts))
 
-    def highest(self, found: Sequence[Part]) -> list[Part]:
+    def highest(self, parts: Sequence[Part]) -> list[Part]:
         """See Policy."""
-        return self._followed(Global.lowest(self, found)[::-1])
+        return self._with_followers(GlobalPolicy.lowest(self, parts)[::-1])
 
-    def _followed(self, ranked: Sequence[Part]) -> list[Part]:
-        """Return parts in their order, but each with those that it feeds behind it."""
+    def _with_followers(self, ranked: Sequence[Part]) -> list[Part]:
+        """Return parts in their order, but each one followed by those that it feeds."""
         ordered = dict[object, Part]()
         joins: dict[str | None, list[Part]] = defaultdict(list)
         for part in ranked:

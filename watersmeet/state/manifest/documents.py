@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.spilling.units import Group, Taken, Tally, Unit
+from watersmeet.spilling.units import Group, OwingBatch, Tally, Unit
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.manifest.view import HopView, StoredNotes, Usage
 from watersmeet.state.store.shape import Rule
@@ -258,7 +258,7 @@ class LedgerEntry(TypedDict):
     """What is owed; see `units.Ledger`."""
 
     units: list[Unit]
-    taken: list[tuple[int, Taken]]
+    taken: list[tuple[int, OwingBatch]]
     made: Count
     worth: list[tuple[Group, Tally]]
     fed: list[tuple[str, int, int, int]]

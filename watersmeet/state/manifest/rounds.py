@@ -49,10 +49,10 @@ class SpillPlan:
             replace(unit, pay=self._payment(unit, batch), back=unit.back or unit.number in self.back)
             for unit in ledger.units
         ]
-        added = [Unit(ledger.made + number, new.group, batch) for number, new in enumerate(self.spill, HOT + 1)]
+        added = [Unit(ledger.unit_count + number, new.group, batch) for number, new in enumerate(self.spill, HOT + 1)]
         labels = {key: unit.number for unit, new in zip(added, self.spill, strict=True) for key in new.chunks}
         chunks = {key: chunk.in_unit(labels[key]) if key in labels else chunk for key, chunk in state.chunks.items()}
-        ledger = replace(ledger, units=(*before, *added), made=ledger.made + len(added))
+        ledger = replace(ledger, units=(*before, *added), unit_count=ledger.unit_count + len(added))
         return _unite(replace(state, ledger=ledger, chunks=chunks))
 
     def _payment(self, unit: Unit, batch: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Tuples of earlier batches that ask now what they owe."""
+"""The tuples of earlier batches that pay in this batch: they make the probes that they owe."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,14 +19,14 @@ from watersmeet.state.chunks.chunk import HOT, Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
-    """What is paid to a unit.
+class Payment:
+    """What a batch pays to the units of a group.
 
     Attributes:
         since: The first batch that pays.
-        until: The batch after the last one.
-        group: The unit's group.
-        reach: How far its rows reach.
+        until: The batch after the last one that does.
+        group: The group.
+        reach: The reach of its units.
     """
 
     since: int
@@ -35,11 +35,11 @@ class Debt:
     reach: Reach
 
     def concerns(self, chunk: Chunk, apart: bool) -> bool:
-        """Tell whether some row of a chunk may pay.
+        """Tell whether rows of a chunk may have to pay.
 
         Args:
             chunk: The chunk.
-            apart: Whether tuples of different buckets never meet.
+            apart: Whether tuples of different buckets never join.
         """
         if chunk.arrived.last < self.since or chunk.arrived.first >= self.until or chunk.low > self.reach.deadline:
             return False
@@ -48,31 +48,34 @@ class Debt:
         common = gcd(chunk.bucket.of, self.group.of)
         return chunk.bucket.number % common == self.group.partition % common
 
-    def paid_by(self, batch: Ints, ts: Ints, end: Ints) -> NDArray[np.bool_]:
+    def paying_rows(self, batch: Ints, ts: Ints, end: Ints) -> NDArray[np.bool_]:
         """Return which rows pay, given their batches, their times, and the latest times that they may join."""
-        paid: NDArray[np.bool_] = (batch >= self.since) & (batch < self.until)
-        return paid & (ts <= self.reach.deadline) & (end >= self.reach.low)
+        paying: NDArray[np.bool_] = (batch >= self.since) & (batch < self.until)
+        return paying & (ts <= self.reach.deadline) & (end >= self.reach.low)
 
-    def plus(self, other: "Debt") -> "Debt":
-        """Return both as one: rows that pay neither find nothing, for each chunk knows what it is owed."""
+    def plus(self, other: "Payment") -> "Payment":
+        """Return one payment that covers both.
+
+        It may cover rows that owe nothing: these find nothing, since each chunk records which batches owe it.
+        """
         reach = Reach(min(self.reach.low, other.reach.low), max(self.reach.deadline, other.reach.deadline))
-        return Debt(min(self.since, other.since), max(self.until, other.until), self.group, reach)
+        return Payment(min(self.since, other.since), max(self.until, other.until), self.group, reach)
 
 
-def _debts(plan: BatchPlan) -> list[Debt]:
-    """Return what a batch pays to each group, but to units of which nothing is left."""
-    found, debts = reaches(plan.query, plan.chunks), dict[Group, Debt]()
+def _payments(plan: BatchPlan) -> list[Payment]:
+    """Return what a batch pays, one payment a group; units without rows are left out."""
+    reaches, payments = unit_reaches(plan.query, plan.chunks), dict[Group, Payment]()
     for unit in plan.spilling.ledger.paying():
-        if unit.pay is not None and unit.number in found:
-            debt = Debt(unit.since, unit.pay, unit.group, found[unit.number])
-            debts[unit.group] = debt.plus(debts.get(unit.group, debt))
-    return list(debts.values())
+        if unit.pay is not None and unit.number in reaches:
+            payment = Payment(unit.since, unit.pay, unit.group, reaches[unit.number])
+            payments[unit.group] = payment.plus(payments.get(unit.group, payment))
+    return list(payments.values())
 
 
-def reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:
-    """Return how far the rows of cold units reach, by number."""
+def unit_reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:
+    """Return the reaches of the spilled units that have rows, by number."""
     low: dict[int, int] = {}
-    high: dict[int, dict[int, int]] = defaultdict(dict)  # by stream: a window is asked once, not for every chunk
+    high: dict[int, dict[int, int]] = defaultdict(dict)  # by stream: one call of a window, not one for each chunk
     for chunk in chunks:
         if chunk.unit != HOT:
             low[chunk.unit] = min(chunk.low, low.get(chunk.unit, chunk.low))
@@ -85,54 +88,55 @@ def reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:
     return {unit: Reach(low[unit], end[unit]) for unit in low}
 
 
-class Owing:
-    """The tuples of one batch's payments.
+class PayingTuples:
+    """Finds the tuples that pay in a batch; used by a task for the streams that it probes from.
 
     Args:
         plan: The batch's plan.
         table: The task's chunks.
-        targets: Those of earlier batches.
+        targets: The chunks of earlier batches.
     """
 
     def __init__(self, plan: BatchPlan, table: ChunkTable, targets: Sequence[Target]) -> None:
         self._plan, self._table = plan, table
         self._targets = [target for target in targets if target.chunk.bucket.first]
-        self._debts = _debts(plan)
+        self._payments = _payments(plan)
         self._arrived = lru_cache(maxsize=None)(self._arrivals)
 
     def tuples(self, stream: int) -> Iterator[tuple[Target, Ints, Ints]]:
-        """Yield the chunks of a stream that hold tuples which pay, with their rows and the batches of these."""
+        """Yield the chunks of a stream that hold paying tuples, with the rows of these and their batches."""
         window, apart = self._plan.query.streams[stream].window, self._plan.placement.apart
         for target in (target for target in self._targets if target.chunk.stream == stream):
-            debts = [debt for debt in self._debts if debt.concerns(target.chunk, apart)]
-            if not debts:
+            payments = [payment for payment in self._payments if payment.concerns(target.chunk, apart)]
+            if not payments:
                 continue
             batch, ts = self._batches(target), self._table.rows(target).ts
             end = window.deadline(ts)
-            rows = np.flatnonzero(np.logical_or.reduce([debt.paid_by(batch, ts, end) for debt in debts]))
+            paying = np.logical_or.reduce([payment.paying_rows(batch, ts, end) for payment in payments])
+            rows = np.flatnonzero(paying)
             if len(rows):
                 yield target, rows, batch[rows]
 
     def as_of(self, origin: int, ts: Ints, batch: Ints) -> dict[int, Ints]:
-        """Return how many tuples of each other count-windowed stream had arrived when tuples of a stream did."""
-        found = {stream: np.zeros(len(ts), np.int64) for stream in self._plan.query.counted_streams if stream != origin}
-        for stream, counts in found.items():
+        """Return how many tuples of each other count-windowed stream had arrived before each tuple of a stream."""
+        counted = [stream for stream in self._plan.query.counted_streams if stream != origin]
+        arrived = {stream: np.zeros(len(ts), np.int64) for stream in counted}
+        for stream, counts in arrived.items():
             for number in np.unique(batch).tolist():
                 mine = batch == number
                 counts[mine] = self._arrived(stream, number).as_of(origin, ts[mine])
-        return found
+        return arrived
 
     def _arrivals(self, stream: int, batch: int) -> Arrivals:
-        """Return what an earlier batch brought of a count-windowed stream; all of it is kept as long as it owes."""
+        """Return the arrivals of an earlier batch in a count-windowed stream; they are kept as long as it owes."""
         times = [np.empty(0, np.int64)]
         for target in self._targets:
-            came = target.chunk.arrived
-            if target.chunk.stream == stream and came.first <= batch <= came.last:
+            batches = target.chunk.arrived
+            if target.chunk.stream == stream and batches.first <= batch <= batches.last:
                 times.append(self._table.rows(target).ts[self._batches(target) == batch])
         ts = np.sort(np.concatenate(times))
-        return Arrivals(
-            stream, self._plan.spilling.ledger.taken[batch].arrived[stream], ts, np.zeros(len(ts), np.int64)
-        )
+        before = self._plan.spilling.ledger.batches[batch].arrived[stream]
+        return Arrivals(stream, before, ts, np.zeros(len(ts), np.int64))
 
     def _batches(self, target: Target) -> Ints:
         """Return the batch in which each row of a chunk came."""

@@ -11,7 +11,7 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Sliding, Window
-from watersmeet.spilling.parts import cold, hot, parts
+from watersmeet.spilling.parts import hot_parts, parts_of, spilled_parts
 from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
@@ -44,7 +44,9 @@ def test_rows_that_no_new_tuple_can_join_are_not_hot(
         run.step(Central(), [(stream, {"id": ts, "ts": ts, "x": ts}) for stream in (0, 1)])
     assert run.state is not None
     state = replace(run.state, watermark=watermark)
-    found = parts("j", query, state, 1, 1)
-    assert sum(part.rows for part in hot(found)) == rows and not cold(found)
-    spilled = SpillPlan([NewUnit(part.group, part.chunks) for part in parts("j", query, run.state, 1, 1)]).apply(state)
-    assert sum(part.rows for part in cold(parts("j", query, spilled, 1, 1))) == 4
+    parts = parts_of("j", query, state, 1, 1)
+    assert sum(part.rows for part in hot_parts(parts)) == rows and not spilled_parts(parts)
+    spilled = SpillPlan([NewUnit(part.group, part.chunks) for part in parts_of("j", query, run.state, 1, 1)]).apply(
+        state
+    )
+    assert sum(part.rows for part in spilled_parts(parts_of("j", query, spilled, 1, 1))) == 4
