@@ -183,14 +183,14 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 def run_all(title: str, runs: Mapping[str, tuple[str, Sequence[str]]], timeout: float = 1800) -> list[Measurement]:
     """Run competitors one after the other, name by name, behind a progress bar; each is (module, arguments)."""
-    done = []
+    measurements = []
     with progress(title, len(runs)) as bar:
         (task,) = bar.task_ids
         for name, (module, arguments) in runs.items():
             bar.update(task, description=f"{title}: {name}")
-            done.append(run(name, module, arguments, timeout))
+            measurements.append(run(name, module, arguments, timeout))
             bar.advance(task)
-    return done
+    return measurements
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:

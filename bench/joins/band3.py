@@ -32,20 +32,20 @@ def bench(slug: str, quick: bool, folder: Path) -> None:
         name: (MODULE, [f"--files={files}", f"--out={folder / slug / name}", f"--epsilon={epsilon}"]) for name in chosen
     }
     title = f"Band join of three streams, {rate:g} tuples/s each, 60 s, 10 s windows, |x - y| < {epsilon:g}"
-    done = run_all(title, runs)
-    report(title, slug, done, "watersmeet")
-    judge(done, TARGETS[slug])
+    measurements = run_all(title, runs)
+    report(title, slug, measurements, "watersmeet")
+    judge(measurements, TARGETS[slug])
 
 
-def judge(done: list[Measurement], targets: dict[str, float]) -> None:
+def judge(measurements: list[Measurement], targets: dict[str, float]) -> None:
     """Say for each target whether the first of the runs meets it, and whether all found the same number of results."""
-    seconds = {m.name: m.seconds for m in done}
+    seconds = {m.name: m.seconds for m in measurements}
     for name, target in targets.items():
-        theirs, ours = seconds.get(name), done[0].seconds
+        theirs, ours = seconds.get(name), measurements[0].seconds
         if theirs and ours:
             met = "met" if theirs / ours >= target else "MISSED"
             console.print(f"{name}: {theirs / ours:.1f} times our time; at least {target:g} wanted: {met}")
-    counts = {m.rows for m in done if m.rows is not None}
+    counts = {m.rows for m in measurements if m.rows is not None}
     console.print("All found the same number of results." if len(counts) == 1 else f"RESULTS DIFFER: {counts}")
 
 
@@ -53,10 +53,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out Spark's dummy key")
     parser.add_argument("--only", choices=list(SETTINGS), help="one setting")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
-        for slug in [given.only] if given.only else list(SETTINGS):
-            bench(slug, given.quick, Path(folder))
+        for slug in [options.only] if options.only else list(SETTINGS):
+            bench(slug, options.quick, Path(folder))
 
 
 if __name__ == "__main__":

@@ -38,12 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilon", type=float, default=0.0, help="width of the band")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting to override")
     parser.add_argument("--warm", type=int, default=0, help="how often to run before, in the same session, untimed")
-    given = parser.parse_args(arguments)
-    task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
-    settings = dict(setting.split("=", 1) for setting in given.set)
-    for number in range(given.warm):
-        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up-{number}")), settings)()
-    measurement.measure(task.out, prepare(given.name, task, settings))
+    options = parser.parse_args(arguments)
+    task = Task(options.files.resolve(), options.out.resolve(), options.epsilon)
+    settings = dict(setting.split("=", 1) for setting in options.set)
+    for number in range(options.warm):
+        prepare(options.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up-{number}")), settings)()
+    measurement.measure(task.out, prepare(options.name, task, settings))
 
 
 if __name__ == "__main__":

@@ -34,15 +34,15 @@ def light(folder: Path) -> None:
     names = ("watersmeet-images", "watersmeet-images-shuffle", "images-udf", "numpy-images")
     runs = {name: (MODULE, [f"--files={files}", f"--out={folder / name}"]) for name in names}
     title = "Image join of three streams, 10,000 pixels, 5 images/s each, 60 s, 10 s windows"
-    done = run_all(title, runs)
-    report(title, "images3", done, "watersmeet-images")
-    judge(done, {"images-udf": 5.0})
-    _tell_pairs(folder / "watersmeet-images")
+    measurements = run_all(title, runs)
+    report(title, "images3", measurements, "watersmeet-images")
+    judge(measurements, {"images-udf": 5.0})
+    _print_pairs(folder / "watersmeet-images")
 
 
-def _tell_pairs(out: Path) -> None:
-    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(out))
-    console.print(f"The similarity was asked about {asked:,} pairs.")
+def _print_pairs(out: Path) -> None:
+    pairs = sum(p["predicates"]["similar"]["pairs"] for p in _progress(out))
+    console.print(f"The similarity was asked about {pairs:,} pairs.")
 
 
 def heavy(folder: Path) -> None:
@@ -53,9 +53,9 @@ def heavy(folder: Path) -> None:
     settings = [f"--set={key}={value}" for key, value in THROUGHPUT.items()]
     runs = {"watersmeet-images": (MODULE, [f"--files={files}", f"--out={out}", f"--warm={WARM_UPS}", *settings])}
     title = f"Heavy image join: 20,000 pixels, 20 images/s each, 30 s, in a session that has run it {WARM_UPS} times"
-    (done,) = run_all(title, runs)
-    report(title, "images3-heavy", [done], "watersmeet-images")
-    _tell_pairs(out)
+    (measurement,) = run_all(title, runs)
+    report(title, "images3-heavy", [measurement], "watersmeet-images")
+    _print_pairs(out)
     used, inside, available = usage(out, _progress(out)[2:])  # by then the windows are full
     (RESULTS / "images3-heavy-share.csv").write_text(
         f"cpu_seconds,inside_seconds,seconds_of_all_cores\n{used},{inside},{available}\n"
@@ -65,7 +65,7 @@ def heavy(folder: Path) -> None:
     console.print(
         f"That is {inside / used:.0%}, 85 % wanted: {met}; and {inside / available:.0%} of what the cores had."
     )
-    console.print(f"Workers together at most {done.workers_rss_mb:,.0f} MB; 3,072 MB allowed.")
+    console.print(f"Workers together at most {measurement.workers_rss_mb:,.0f} MB; 3,072 MB allowed.")
 
 
 def usage(out: Path, batches: list[dict[str, Any]]) -> tuple[float, float, float]:
@@ -78,16 +78,16 @@ def usage(out: Path, batches: list[dict[str, Any]]) -> tuple[float, float, float
 
 
 def _progress(out: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((out / "progress.json").read_text())
-    return found
+    batches: list[dict[str, Any]] = json.loads((out / "progress.json").read_text())
+    return batches
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heavy", action="store_true", help="only the heavy setting")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
-        if not given.heavy:
+        if not options.heavy:
             light(Path(folder))
         heavy(Path(folder))
 

@@ -55,29 +55,29 @@ def run(spark: SparkSession, folder: Path, out: Path, order: str) -> Row:
     }
 
 
-def report(found: list[Row]) -> None:
+def report(rows: list[Row]) -> None:
     title = f"Chain join of four streams, {RATE:g}/s each, {SECONDS} s, {WINDOW} s windows: {CHAIN}"
-    listing(title, "orders", found)
-    for keys in dict.fromkeys(row["keys"] for row in found):
-        mine = {row["order"]: row for row in found if row["keys"] == keys}
+    listing(title, "orders", rows)
+    for keys in dict.fromkeys(row["keys"] for row in rows):
+        mine = {row["order"]: row for row in rows if row["keys"] == keys}
         fewer = 1 - mine["histogram"]["pairs"] / mine["given"]["pairs"]
         said = "" if keys != "zipf" else f"; at least {TARGET:.0%} wanted: {'met' if fewer >= TARGET else 'MISSED'}"
         same = len({row["results"] for row in mine.values()}) == 1
         console.print(f"{keys}: histogram order tests {fewer:.0%} fewer pairs than the given order{said}")
         console.print("All orders gave the same number of results." if same else "RESULTS DIFFER")
-    draw(found)
+    draw(rows)
 
 
-def draw(found: list[Row]) -> None:
+def draw(rows: list[Row]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    kinds = list(dict.fromkeys(row["keys"] for row in found))
+    kinds = list(dict.fromkeys(row["keys"] for row in rows))
     figure, axes = pyplot.subplots(1, len(kinds), figsize=(9, 3.5), constrained_layout=True)
     for axis, keys in zip(axes, kinds, strict=True):
-        mine = [row for row in found if row["keys"] == keys]
+        mine = [row for row in rows if row["keys"] == keys]
         bars = axis.bar([row["order"] for row in mine], [row["pairs"] / 1e6 for row in mine])
         axis.bar_label(bars, [f"{row['seconds']:.1f} s" for row in mine])
         axis.set(title=f"{keys} keys", ylabel="million pairs tested")
@@ -86,7 +86,7 @@ def draw(found: list[Row]) -> None:
 
 
 def main() -> None:
-    spark, found = session({}), list[Row]()
+    spark, rows = session({}), list[Row]()
     makers = {"zipf": zipf, "even": gps}
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name, progress("Orders", 7) as bar:
         folder = Path(name)
@@ -95,9 +95,9 @@ def main() -> None:
         bar.advance(bar.task_ids[0])
         for keys in makers:
             for order in ORDERS:
-                found.append({"keys": keys} | run(spark, inputs[keys], folder / f"{keys}-{order}", order))
+                rows.append({"keys": keys} | run(spark, inputs[keys], folder / f"{keys}-{order}", order))
                 bar.advance(bar.task_ids[0])
-    report(found)
+    report(rows)
 
 
 if __name__ == "__main__":

@@ -219,19 +219,19 @@ def check(counts: set[int]) -> None:
     console.print("All found the same number of results." if len(counts) == 1 else f"RESULTS DIFFER: {counts}")
 
 
-def draw(found: list[Figures]) -> None:
+def draw(compared: list[Figures]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    names = list(dict.fromkeys(one.placement for one in found))
-    nodes = sorted({one.nodes for one in found})
-    shown = {"seconds": "seconds", "copies": "stored copies a tuple", "shuffled_per_result": "rows shuffled a result"}
-    figure, axes = pyplot.subplots(1, len(shown), figsize=(13, 4), constrained_layout=True)
-    for axis, (field, title) in zip(axes, shown.items(), strict=True):
+    names = list(dict.fromkeys(one.placement for one in compared))
+    nodes = sorted({one.nodes for one in compared})
+    panels = {"seconds": "seconds", "copies": "stored copies a tuple", "shuffled_per_result": "rows shuffled a result"}
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(13, 4), constrained_layout=True)
+    for axis, (field, title) in zip(axes, panels.items(), strict=True):
         for at, count in enumerate(nodes):
-            heights = [next(getattr(o, field) for o in found if (o.placement, o.nodes) == (n, count)) for n in names]
+            heights = [next(getattr(o, field) for o in compared if (o.placement, o.nodes) == (n, count)) for n in names]
             axis.bar(np.arange(len(names)) + at * 0.8 / len(nodes), heights, 0.8 / len(nodes), label=f"{count} nodes")
         axis.set_xticks(np.arange(len(names)) + 0.3, names, rotation=30, ha="right")
         axis.set_title(title)

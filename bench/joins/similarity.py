@@ -85,8 +85,8 @@ class Native:
 
     def _ball(self, term: Input, at: tuple[Ints, Ints]) -> Ball:
         if isinstance(term, Leaf):
-            given = {column.name: self._column(column).take(pa.array(at[column.stream])) for column in term.columns}
-            return ball_of(self.duck.values(given, term.sql, len(at[0])), term.error)
+            columns = {column.name: self._column(column).take(pa.array(at[column.stream])) for column in term.columns}
+            return ball_of(self.duck.values(columns, term.sql, len(at[0])), term.error)
         return evaluate_pairs(term, self._column(term.left), self._column(term.right), *at)
 
     def _column(self, column: Column) -> pa.Array:

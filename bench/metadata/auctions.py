@@ -73,32 +73,32 @@ class Verdict:
     @property
     def missed(self) -> list[str]:
         """What was wanted and isn't so."""
-        found = []
+        sentences = []
         if not self.same:
-            found.append("the results differ from those of the finished files")
+            sentences.append("the results differ from those of the finished files")
         if self.differing:
-            found.append(f"{self.differing} batches have other numbers of results than without metadata")
+            sentences.append(f"{self.differing} batches have other numbers of results than without metadata")
         if self.most_live is not None and self.most_live > MOST_LIVE:
-            found.append(f"live rows are up to {self.most_live:.2f} times what is needed, wanted {MOST_LIVE}")
+            sentences.append(f"live rows are up to {self.most_live:.2f} times what is needed, wanted {MOST_LIVE}")
         if self.slower is not None and self.slower > MOST_SLOWER:
-            found.append(f"batches at the end take {self.slower:.2f} times as long, wanted {MOST_SLOWER}")
-        return found
+            sentences.append(f"batches at the end take {self.slower:.2f} times as long, wanted {MOST_SLOWER}")
+        return sentences
 
 
-def judged(found: Sequence[Figures], wanted: Sequence[int], without: Sequence[Figures], same: bool) -> Verdict:
+def judge(figures: Sequence[Figures], needed_rows: Sequence[int], without: Sequence[Figures], same: bool) -> Verdict:
     """Judge a run by its batches, the rows that were needed after each, and those of the run without metadata."""
-    live = [one.live / max(1, rows) for one, rows in zip(found, wanted, strict=True)][SETTLED:]
-    later = found[len(found) // 2 :]
+    live = [one.live / max(1, rows) for one, rows in zip(figures, needed_rows, strict=True)][SETTLED:]
+    later = figures[len(figures) // 2 :]
     purging = sum(one.purge_ms for one in later)
     return Verdict(
         most_live=max(live, default=None),
         usual_live=median(live) if live else None,
-        slower=slower([one.ms for one in found]),
-        slower_cpu=slower([one.cpu_ms for one in found]),
+        slower=slower([one.ms for one in figures]),
+        slower_cpu=slower([one.cpu_ms for one in figures]),
         purge_of_cpu=purging / max(1e-9, sum(one.cpu_ms for one in later)),
         purge_of_batch=purging / max(1e-9, sum(one.ms for one in later)),
         same=same,
-        differing=sum(one.results != other.results for one, other in zip(found, without, strict=False)),
+        differing=sum(one.results != other.results for one, other in zip(figures, without, strict=False)),
     )
 
 
@@ -110,11 +110,13 @@ def slower(times: Sequence[float]) -> float | None:
     return median(times[-COMPARED:]) / median(times[half : half + COMPARED])
 
 
-def by_batch(found: Sequence[Figures], wanted: Sequence[int], without: Sequence[Figures]) -> list[dict[str, Any]]:
+def by_batch(
+    figures: Sequence[Figures], needed_rows: Sequence[int], without: Sequence[Figures]
+) -> list[dict[str, Any]]:
     """A row a batch, those of the run without metadata beside it."""
     plain = {one.batch: one for one in without}
     rows = []
-    for one, count in zip(found, wanted, strict=True):
+    for one, count in zip(figures, needed_rows, strict=True):
         other = plain.get(one.batch)
         rows.append(
             {
@@ -142,34 +144,34 @@ def read(out: Path, kind: str) -> list[Figures]:
     return [Figures(**one) for one in json.loads(path.read_text())] if path.exists() else []
 
 
-def measure(ids: Ids, given: argparse.Namespace, folder: Path) -> Verdict:
+def measure(ids: Ids, options: argparse.Namespace, folder: Path) -> Verdict:
     """Run with metadata and without, each in a process of its own, and print and write what came out."""
     files, out = folder / "files", folder / "out"
-    write_batches(auctions(given.rate, 60 * given.minutes, np.random.default_rng(0), ids=ids), files)
-    limits: Mapping[str, float] = {"metadata": given.timeout, "none": given.seconds}
+    write_batches(auctions(options.rate, 60 * options.minutes, np.random.default_rng(0), ids=ids), files)
+    limits: Mapping[str, float] = {"metadata": options.timeout, "none": options.seconds}
     shared = ["--files", str(files)]
     runs = {
         kind: (
-            "bench.metadata.core" if given.core else "bench.metadata.run",
+            "bench.metadata.core" if options.core else "bench.metadata.run",
             [*shared, "--out", str(out / kind), "--seconds", str(seconds)],
         )
         for kind, seconds in limits.items()
         if seconds > 0
     }
     report(f"Auctions with no window, {ids} ids", f"metadata-{ids}-runs", run_all("Metadata", runs, DAYS), "metadata")
-    found, without = read(out, "metadata"), read(out, "none")
-    wanted = [one.total for one in needed(batches(files))]
-    if len(found) < len(wanted):
-        raise SystemExit(f"The run with metadata ended after {len(found)} of {len(wanted)} batches.")
-    rows = by_batch(found, wanted, without)
+    figures, without = read(out, "metadata"), read(out, "none")
+    needed_rows = [one.total for one in needed(batches(files))]
+    if len(figures) < len(needed_rows):
+        raise SystemExit(f"The run with metadata ended after {len(figures)} of {len(needed_rows)} batches.")
+    rows = by_batch(figures, needed_rows, without)
     save(RESULTS / f"metadata-{ids}-batches.csv", rows)
     points = np.unique(np.linspace(0, len(rows) - 1, SHOWN_POINTS).round().astype(int))
     listing(f"Some batches, {ids} ids", f"metadata-{ids}", [rows[point] for point in points])
-    verdict = judged(found, wanted, without, outcome(out / "metadata" / "results") == reference(files))
-    how = ", without Spark" if given.core else ""
-    title = f"{given.rate:g} auctions a second, {ids} ids{how}; {machine()}"
+    verdict = judge(figures, needed_rows, without, outcome(out / "metadata" / "results") == reference(files))
+    how = ", without Spark" if options.core else ""
+    title = f"{options.rate:g} auctions a second, {ids} ids{how}; {machine()}"
     draw(RESULTS / f"metadata-{ids}.png", rows, title)
-    tell(ids, verdict, len(without))
+    print_verdict(ids, verdict, len(without))
     return verdict
 
 
@@ -178,16 +180,16 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
 
 
-def tell(ids: str, verdict: Verdict, compared: int) -> None:
+def print_verdict(ids: str, verdict: Verdict, compared: int) -> None:
     """Print what a run showed."""
 
-    def shown(value: float | None) -> str:
+    def text(value: float | None) -> str:
         return "too short to say" if value is None else f"{value:.2f}"
 
     console.print(f"Machine: {machine()}.")
-    console.print(f"Live rows against needed: at most {shown(verdict.most_live)}, usually {shown(verdict.usual_live)}.")
-    cpu = shown(verdict.slower_cpu)
-    console.print(f"Batches at the end against the middle: {shown(verdict.slower)}, by the join's CPU {cpu}.")
+    console.print(f"Live rows against needed: at most {text(verdict.most_live)}, usually {text(verdict.usual_live)}.")
+    cpu = text(verdict.slower_cpu)
+    console.print(f"Batches at the end against the middle: {text(verdict.slower)}, by the join's CPU {cpu}.")
     console.print(f"Purging: {verdict.purge_of_cpu:.0%} of the join's CPU, {verdict.purge_of_batch:.0%} of batch time.")
     console.print(f"Results equal those of the finished files: {'yes' if verdict.same else 'NO'}.")
     console.print(f"Without metadata, {compared} batches: {verdict.differing} with other numbers of results.")
@@ -195,7 +197,7 @@ def tell(ids: str, verdict: Verdict, compared: int) -> None:
         console.print(f"Missed, {ids} ids: {sentence}.", style="bold red")
 
 
-def options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=120, help="event time")
     parser.add_argument("--rate", type=float, default=50, help="auctions a second")
@@ -208,10 +210,10 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run for each kind of ids; return the exit code."""
-    given, missed = options(arguments), False
-    for ids in get_args(Ids) if given.ids == "both" else (given.ids,):
+    options, missed = parse(arguments), False
+    for ids in get_args(Ids) if options.ids == "both" else (options.ids,):
         with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
-            missed |= bool(measure(ids, given, Path(folder)).missed)
+            missed |= bool(measure(ids, options, Path(folder)).missed)
     return int(missed)
 
 

@@ -81,8 +81,8 @@ class Auction(StatefulProcessor):
         amount = (new["payment"][0].money,) if new["payment"] else old_amount
         bids = [(row.ts, row.money, row.person) for row in new["bid"]]
         if seller and amount:
-            met = old_seller is not None and old_amount is not None
-            for ts, price, bidder in bids if met else [*self.bids.get(), *bids]:
+            is_joined = old_seller is not None and old_amount is not None
+            for ts, price, bidder in bids if is_joined else [*self.bids.get(), *bids]:
                 yield Row(auction=key[0], seller=seller[0], bid_ts=ts, price=price, bidder=bidder, amount=amount[0])
         self._keep(new, seller, amount, bids)
 
@@ -218,18 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ttl", type=float, default=120, help="seconds of event time")
     parser.add_argument("--pace", type=float, default=3, help="seconds of the clock a batch")
     parser.add_argument("--files-per-trigger", type=int, default=1)
-    given = parser.parse_args(arguments)
-    competitor = COMPETITORS[given.name]
-    setting = Setting(given.files.resolve(), given.ttl, given.pace, given.files_per_trigger)
+    options = parser.parse_args(arguments)
+    competitor = COMPETITORS[options.name]
+    setting = Setting(options.files.resolve(), options.ttl, options.pace, options.files_per_trigger)
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "100000"}
     spark = session({**settings, **competitor.settings})
     warm_up(competitor, spark, setting)
 
     def batches() -> list[dict[str, float]]:
-        told = run(competitor, spark, setting, given.out).recentProgress
-        return [batch_figures(progress, setting) for progress in told if progress["numInputRows"]]
+        recent = run(competitor, spark, setting, options.out).recentProgress
+        return [batch_figures(progress, setting) for progress in recent if progress["numInputRows"]]
 
-    measurement.measure(given.out, batches)
+    measurement.measure(options.out, batches)
 
 
 if __name__ == "__main__":

@@ -56,13 +56,13 @@ OUTPUTS = {
 def query_of(schemas: Sequence[pa.Schema], kind: Kind) -> Query:
     """Return the join of `bench.metadata.run.make_join`."""
     window = Sliding(3600 * SECOND) if kind == "windows" else Window()
-    told = PROMISES if kind == "metadata" else ((),) * len(STREAMS)
+    constraints = PROMISES if kind == "metadata" else ((),) * len(STREAMS)
     streams = tuple(
         StreamSpec(name, schema, TIME, window, 0, promises=promises)
-        for name, schema, promises in zip(STREAMS, schemas, told, strict=True)
+        for name, schema, promises in zip(STREAMS, schemas, constraints, strict=True)
     )
     conjuncts = parse_where(WHERE, [(stream.name, stream.schema) for stream in streams], (), Dialect())
-    return Query(streams, conjuncts, WHERE, outputs=tuple(Output(*named) for named in OUTPUTS.items()))
+    return Query(streams, conjuncts, WHERE, outputs=tuple(Output(*output) for output in OUTPUTS.items()))
 
 
 def block_of(batch: Batch) -> pa.RecordBatch:
@@ -123,9 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = measurement.arguments(__doc__)
     parser.add_argument("kind", choices=get_args(Kind))
     parser.add_argument("--seconds", type=float, required=True, help="of the clock, after which it is stopped")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     measurement.measure(
-        given.out, lambda: [asdict(batch) for batch in run(given.files, given.out, given.kind, given.seconds)]
+        options.out, lambda: [asdict(batch) for batch in run(options.files, options.out, options.kind, options.seconds)]
     )
 
 

@@ -68,7 +68,7 @@ def batches(folder: Path) -> Iterator[Batch]:
         yield Batch(**{name: pq.read_table(folder / name / path.name) for name in STREAMS})
 
 
-def needed(given: Iterable[Batch]) -> list[Needed]:
+def needed(batches: Iterable[Batch]) -> list[Needed]:
     """Count after each batch the stored rows that can be in a result with a row to come.
 
     A row may come unless something has denied it, up to and including that batch: `id` is a key of auctions and
@@ -79,7 +79,7 @@ def needed(given: Iterable[Batch]) -> list[Needed]:
     - A bid is needed until its auction is there and paid, whether or not more bids may come.
     - A payment is needed until its auction is there and over; if that had no bids until it is over.
     """
-    count, keys, (opened, bids, ends, paid) = _read(given)
+    count, keys, (opened, bids, ends, paid) = _read(batches)
     seen, over, settled = (_first(rows, keys) for rows in (opened, ends, paid))
     opened, paid = (rows.where(rows.batches == first[rows.keys]) for rows, first in ((opened, seen), (paid, settled)))
     bids = bids.where(bids.batches <= over[bids.keys])
@@ -92,21 +92,21 @@ def needed(given: Iterable[Batch]) -> list[Needed]:
     return [Needed(*figures) for figures in zip(*lists, strict=True)]
 
 
-def _read(given: Iterable[Batch]) -> tuple[int, int, list[Rows]]:
+def _read(batches: Iterable[Batch]) -> tuple[int, int, list[Rows]]:
     """Return how many batches and different auctions there are; auctions, bids, ends and payments."""
     columns: list[list[pa.Array]] = [[], [], [], []]
-    for batch in given:
+    for batch in batches:
         is_end = pc.fill_null(batch.bids["is_end"], False)
         bids = [batch.bids["auction"].filter(mask) for mask in (pc.invert(is_end), is_end)]
-        for found, column in zip(columns, (batch.auctions["id"], *bids, batch.payments["auction"]), strict=True):
-            found.append(column.combine_chunks().dictionary_encode())
+        for arrays, column in zip(columns, (batch.auctions["id"], *bids, batch.payments["auction"]), strict=True):
+            arrays.append(column.combine_chunks().dictionary_encode())
     count = len(columns[0])
     if not count:
         return 0, 0, [Rows(np.empty(0, np.int64), np.empty(0, np.int64))] * 4
-    encoded = pa.chunked_array([array for found in columns for array in found]).unify_dictionaries().combine_chunks()
+    encoded = pa.chunked_array([array for arrays in columns for array in arrays]).unify_dictionaries().combine_chunks()
     codes = encoded.indices.to_numpy().astype(np.int64)
-    parts = np.split(codes, np.cumsum([sum(map(len, found)) for found in columns])[:-1])
-    numbers = [np.repeat(np.arange(count), [len(array) for array in found]) for found in columns]
+    parts = np.split(codes, np.cumsum([sum(map(len, arrays)) for arrays in columns])[:-1])
+    numbers = [np.repeat(np.arange(count), [len(array) for array in arrays]) for arrays in columns]
     return count, len(encoded.dictionary), [Rows(*pair) for pair in zip(parts, numbers, strict=True)]
 
 
@@ -121,9 +121,9 @@ def _alive(rows: Rows, gone: Integers, count: int) -> list[int]:
     """How many rows are there after each batch, if those of an auction go in the batch that `gone` gives for it."""
     leave = np.minimum(gone[rows.keys], count)
     stored = rows.batches < leave
-    came = np.bincount(rows.batches[stored], minlength=count + 1)
-    left = np.bincount(leave[stored], minlength=count + 1)
-    alive: list[int] = np.cumsum(came - left)[:count].tolist()
+    arriving = np.bincount(rows.batches[stored], minlength=count + 1)
+    leaving = np.bincount(leave[stored], minlength=count + 1)
+    alive: list[int] = np.cumsum(arriving - leaving)[:count].tolist()
     return alive
 
 
@@ -173,15 +173,15 @@ def _written(results: Path) -> str:
 
 
 def _outcome(connection: duckdb.DuckDBPyConnection, query: str) -> Outcome:
-    shown = "concat_ws('|', auction, seller, epoch_us(bid_ts), price, bidder, amount)"
-    found = connection.execute(
-        f"SELECT count(*), coalesce(sum(md5_number_lower({shown})::HUGEINT), 0) FROM ({query})"
+    columns = "concat_ws('|', auction, seller, epoch_us(bid_ts), price, bidder, amount)"
+    row = connection.execute(
+        f"SELECT count(*), coalesce(sum(md5_number_lower({columns})::HUGEINT), 0) FROM ({query})"
     ).fetchone()
-    assert found is not None
-    return Outcome(int(found[0]), int(found[1]) % 2**64)
+    assert row is not None
+    return Outcome(int(row[0]), int(row[1]) % 2**64)
 
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str, without: str) -> int:
-    found = connection.execute(f"SELECT count(*) FROM (({query}) EXCEPT ALL ({without}))").fetchone()
-    assert found is not None
-    return int(found[0])
+    row = connection.execute(f"SELECT count(*) FROM (({query}) EXCEPT ALL ({without}))").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -54,23 +54,23 @@ class Figures:
     process: str
 
 
-def figures(told: Mapping[str, Any]) -> Figures:
+def figures(progress: Mapping[str, Any]) -> Figures:
     """Return what a bench needs of a batch's progress."""
     return Figures(
-        batch=told["batchId"],
-        rows=sum(told["inputRows"].values()),
-        results=told["outputRows"],
-        live=told["distinctRows"],
-        purged=told["purgedRows"],
-        chunks=told["stateChunks"],
-        state_bytes=told["stateBytes"],
-        merges=told["merges"],
-        marks=sum(one["marks"] for one in told["promises"].values()),
-        mark_bytes=sum(one["bytes"] for one in told["promises"].values()),
-        ms=told["durationMs"]["total"],
-        cpu_ms=sum(node["cpuMs"] for node in told["nodes"]),
-        purge_ms=told["purgeMs"],
-        process=told["process"],
+        batch=progress["batchId"],
+        rows=sum(progress["inputRows"].values()),
+        results=progress["outputRows"],
+        live=progress["distinctRows"],
+        purged=progress["purgedRows"],
+        chunks=progress["stateChunks"],
+        state_bytes=progress["stateBytes"],
+        merges=progress["merges"],
+        marks=sum(one["marks"] for one in progress["promises"].values()),
+        mark_bytes=sum(one["bytes"] for one in progress["promises"].values()),
+        ms=progress["durationMs"]["total"],
+        cpu_ms=sum(node["cpuMs"] for node in progress["nodes"]),
+        purge_ms=progress["purgeMs"],
+        process=progress["process"],
     )
 
 
@@ -78,11 +78,11 @@ def make_join(frames: Mapping[str, DataFrame], kind: Kind, purge_every: int = 1)
     """Join the streams; without metadata the ends of auctions are no rows."""
     if kind != "metadata":
         frames = {**frames, "bids": frames["bids"].where("NOT is_end")}
-    told = PROMISES if kind == "metadata" else {}
+    constraints = PROMISES if kind == "metadata" else {}
     window = WINDOW if kind == "windows" else None
     # Files are in order of time: no row comes late without a delay, and windows end as early as they can.
     how: Mapping[str, Any] = {"time": "ts", "delay": "0 seconds", "window": window}
-    streams = [wm.stream(name, frames[name], **how, **told.get(name, {})) for name in STREAMS]
+    streams = [wm.stream(name, frames[name], **how, **constraints.get(name, {})) for name in STREAMS]
     return wm.join(*streams, where=WHERE, select=SELECT, purge_every=purge_every)
 
 
@@ -102,13 +102,13 @@ def start(spark: SparkSession, files: Path, out: Path, kind: Kind, purge_every: 
 
 def follow(query: wm.JoinQuery, seconds: float) -> Iterator[Figures]:
     """Yield every batch as it is done, for some seconds at most; `progress` itself forgets all but the last."""
-    done, end = -1, time.monotonic() + seconds
+    last, end = -1, time.monotonic() + seconds
     while True:
         active = query.isActive and time.monotonic() < end
-        for told in query.progress:
-            if told["batchId"] > done:
-                done = told["batchId"]
-                yield figures(told)
+        for progress in query.progress:
+            if progress["batchId"] > last:
+                last = progress["batchId"]
+                yield figures(progress)
         if not active:
             break
         time.sleep(0.2)
@@ -124,14 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("kind", choices=get_args(Kind))
     parser.add_argument("--seconds", type=float, required=True, help="of the clock, after which it is stopped")
     parser.add_argument("--purge-every", type=int, default=1, help="batches")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     spark = session({})
 
     def batches() -> list[dict[str, Any]]:
-        query = start(spark, given.files, given.out, given.kind, given.purge_every)
-        return [asdict(batch) for batch in follow(query, given.seconds)]
+        query = start(spark, options.files, options.out, options.kind, options.purge_every)
+        return [asdict(batch) for batch in follow(query, options.seconds)]
 
-    measurement.measure(given.out, batches)
+    measurement.measure(options.out, batches)
 
 
 if __name__ == "__main__":

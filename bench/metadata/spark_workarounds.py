@@ -40,15 +40,15 @@ def has_protobuf() -> bool:
     return True
 
 
-def measure(files: Path, out: Path, given: argparse.Namespace) -> list[Measurement]:
+def measure(files: Path, out: Path, options: argparse.Namespace) -> list[Measurement]:
     """Run the competitors one after the other, each in a process of its own."""
-    able = [name for name in given.competitors if not COMPETITORS[name].settings or has_protobuf()]
-    shared = ["--files", str(files), "--ttl", str(60 * given.ttl), "--pace", str(given.pace)]
-    shared += ["--files-per-trigger", str(given.files_per_trigger)]
+    able = [name for name in options.competitors if not COMPETITORS[name].settings or has_protobuf()]
+    shared = ["--files", str(files), "--ttl", str(60 * options.ttl), "--pace", str(options.pace)]
+    shared += ["--files-per-trigger", str(options.files_per_trigger)]
     runs = {name: ("bench.metadata.competitor", [*shared, "--out", str(out / name)]) for name in able}
-    done = run_all("Auctions", runs, timeout=given.timeout)
-    unable = [name for name in given.competitors if name not in able]
-    return [*done, *(Measurement(name, note="needs protobuf 6.33.5 or later") for name in unable)]
+    measurements = run_all("Auctions", runs, timeout=options.timeout)
+    unable = [name for name in options.competitors if name not in able]
+    return [*measurements, *(Measurement(name, note="needs protobuf 6.33.5 or later") for name in unable)]
 
 
 def by_batch(files: Path, figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -57,8 +57,8 @@ def by_batch(files: Path, figures: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     for number, (batch, count) in enumerate(zip(batches(files), needed(batches(files)), strict=True)):
         came += sum(table.num_rows for table in batch.tables.values())
         row: dict[str, Any] = {"minutes": (number + 1) * SECONDS_PER_BATCH / 60, "came": came, "needed": count.total}
-        for name, found in figures.items():
-            own = next((one for one in found if one["files"] == number + 1), None)
+        for name, batch_figures in figures.items():
+            own = next((one for one in batch_figures if one["files"] == number + 1), None)
             row[f"{name}: rows"] = own["state_rows"] if own else ""
             row[f"{name}: MB"] = own["state_bytes"] / 2**20 if own else ""
             row[f"{name}: ms"] = own["ms"] if own else ""
@@ -66,7 +66,7 @@ def by_batch(files: Path, figures: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     return rows
 
 
-def found(files: Path, out: Path, name: str, figures: Sequence[Mapping[str, Any]], pace: float) -> dict[str, Any]:
+def summary(files: Path, out: Path, name: str, figures: Sequence[Mapping[str, Any]], pace: float) -> dict[str, Any]:
     """What one competitor found, against the join of the finished files."""
     missing, surplus = differences(files, out / name / "results")
     return {
@@ -80,7 +80,7 @@ def found(files: Path, out: Path, name: str, figures: Sequence[Mapping[str, Any]
     }
 
 
-def options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="event time")
     parser.add_argument("--rate", type=float, default=50, help="auctions a second")
@@ -94,23 +94,23 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the input, run, and print and write what came out."""
-    given = options(arguments)
+    options = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
         files, out = Path(folder) / "files", Path(folder) / "out"
-        write_batches(auctions(given.rate, 60 * given.minutes, np.random.default_rng(0)), files)
-        measurements = measure(files, out, given)
-        report("Auctions without windows", "auctions-spark", measurements, given.competitors[0])
-        done = [one.name for one in measurements if one.seconds is not None]
-        figures = {name: json.loads((out / name / "batches.json").read_text()) for name in done}
+        write_batches(auctions(options.rate, 60 * options.minutes, np.random.default_rng(0)), files)
+        measurements = measure(files, out, options)
+        report("Auctions without windows", "auctions-spark", measurements, options.competitors[0])
+        names = [one.name for one in measurements if one.seconds is not None]
+        figures = {name: json.loads((out / name / "batches.json").read_text()) for name in names}
         rows = by_batch(files, figures)
         save(RESULTS / "auctions-spark-batches.csv", rows)
-        ends = rows[given.files_per_trigger - 1 :: given.files_per_trigger]
+        ends = rows[options.files_per_trigger - 1 :: options.files_per_trigger]
         points = np.unique(np.linspace(0, len(ends) - 1, SHOWN_POINTS).round().astype(int))
         listing("State by batch", "auctions-spark-state", [ends[point] for point in points])
-        if done:
-            shown = [found(files, out, name, figures[name], given.pace) for name in done]
-            listing("Results", "auctions-spark-results", shown)
-        console.print(f"{reference(files)}; an exact TTL would lose {lost_to_ttl(files, 60 * given.ttl):,}.")
+        if names:
+            summaries = [summary(files, out, name, figures[name], options.pace) for name in names]
+            listing("Results", "auctions-spark-results", summaries)
+        console.print(f"{reference(files)}; an exact TTL would lose {lost_to_ttl(files, 60 * options.ttl):,}.")
 
 
 if __name__ == "__main__":

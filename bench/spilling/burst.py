@@ -86,12 +86,12 @@ class Load:
 
 def regions(partitions: int = REGIONS) -> list[int]:
     """Return numbers of regions that fall into different partitions."""
-    found: dict[int, int] = {}
+    values: dict[int, int] = {}
     number = 0
-    while len(found) < partitions:
-        found.setdefault(int(bucket(pa.array([number]), partitions)[0]), number)
+    while len(values) < partitions:
+        values.setdefault(int(bucket(pa.array([number]), partitions)[0]), number)
         number += 1
-    return [found[at] for at in range(partitions)]
+    return [values[at] for at in range(partitions)]
 
 
 @lru_cache
@@ -176,8 +176,8 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     emitted: list[tuple[float, pa.Table]] = []
 
     def consume(frame: Any, batch: int) -> None:
-        found = frame.toArrow()
-        emitted.append((time.time(), found))
+        results = frame.toArrow()
+        emitted.append((time.time(), results))
 
     begun, used = multiprocessing.Value("d", 0.0), multiprocessing.Value("d", 0.0)
     feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, used), daemon=True)
@@ -220,18 +220,18 @@ class Step(NamedTuple):
     round: bool
 
 
-def new(progress: list[Any], known: list[Step]) -> list[Step]:
+def new(progress: list[Any], steps: list[Step]) -> list[Step]:
     """Return the steps that are not known yet."""
-    last = known[-1].batch if known else -1
-    return [step(told) for told in progress if told["batchId"] > last]
+    last = steps[-1].batch if steps else -1
+    return [step(one) for one in progress if one["batchId"] > last]
 
 
-def step(told: Mapping[str, Any]) -> Step:
+def step(progress: Mapping[str, Any]) -> Step:
     """Return what progress tells of a batch or a round."""
-    spilling, now, took = told.get("spilling", {}), time.time(), told["durationMs"]["total"] / 1000
-    pairs, age = sum(hop["pairs"] for hop in told["hops"]) + told["paidPairs"], spilling.get("oldestOwed")
+    spilling, now, took = progress.get("spilling", {}), time.time(), progress["durationMs"]["total"] / 1000
+    pairs, age = sum(hop["pairs"] for hop in progress["hops"]) + progress["paidPairs"], spilling.get("oldestOwed")
     since = None if age is None else now - age
-    return Step(told["batchId"], now, took, pairs, spilling.get("owedProbes", 0), since, told["round"])
+    return Step(progress["batchId"], now, took, pairs, spilling.get("owedProbes", 0), since, progress["round"])
 
 
 def summary(
@@ -243,11 +243,11 @@ def summary(
     cpu: float,
 ) -> dict[str, Any]:
     """Return a run in numbers."""
-    named = regions()[:FRIENDLY]
-    at = np.concatenate([np.full(found.num_rows, when) for when, found in emitted] or [np.empty(0)])
-    sent = np.concatenate([found.column("sent").to_numpy() for _, found in emitted] or [np.empty(0)])
-    region = np.concatenate([found.column("region").to_numpy() for _, found in emitted] or [np.empty(0)])
-    productive = np.isin(region, named)
+    friendly = regions()[:FRIENDLY]
+    at = np.concatenate([np.full(results.num_rows, when) for when, results in emitted] or [np.empty(0)])
+    sent = np.concatenate([results.column("sent").to_numpy() for _, results in emitted] or [np.empty(0)])
+    region = np.concatenate([results.column("region").to_numpy() for _, results in emitted] or [np.empty(0)])
+    productive = np.isin(region, friendly)
     response, when = at - sent, sent - start
     before = (when > WARM) & (when < load.before - 2)
     during = (when >= load.before) & (when < load.before + load.burst)
@@ -299,34 +299,34 @@ def level(load: Load, start: float, steps: list[Step]) -> float | None:
     return round(before / (load.before - WARM) / most, 3) if most else None
 
 
-def draw(found: list[dict[str, Any]], path: Path) -> None:
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """Draw responses and debts over time."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right, low) = pyplot.subplots(3, 1, figsize=(9, 10), sharex=True, constrained_layout=True)
-    for one in found:
+    figure, (top, middle, bottom) = pyplot.subplots(3, 1, figsize=(9, 10), sharex=True, constrained_layout=True)
+    for one in runs:
         style = {"label": one["policy"], "color": "black" if one["policy"] == "none" else None, "linewidth": 1.4}
         curve = np.array([[np.nan if v is None else v for v in row] for row in one["curve"]])
-        left.plot(curve[:, 0], curve[:, 1], **style)
-        right.plot(curve[:, 0], curve[:, 2], **style)
+        top.plot(curve[:, 0], curve[:, 1], **style)
+        middle.plot(curve[:, 0], curve[:, 2], **style)
         debts = np.array([[at, owed] for at, owed, *_ in one["steps"]])
-        low.plot(debts[:, 0], debts[:, 1], **style)
-    load = found[0]["load"]
+        bottom.plot(debts[:, 0], debts[:, 1], **style)
+    load = runs[0]["load"]
     for axes, title in (
-        (left, "productive half: p50 response, s"),
-        (right, "all results: p50 response, s"),
-        (low, "probes owed"),
+        (top, "productive half: p50 response, s"),
+        (middle, "all results: p50 response, s"),
+        (bottom, "probes owed"),
     ):
         axes.set_title(title, loc="left", fontsize=10)
         axes.axvspan(load["before"], load["before"] + load["burst"], color="0.93", zorder=0)
-        axes.set_yscale("symlog" if axes is low else "log")
+        axes.set_yscale("symlog" if axes is bottom else "log")
         axes.grid(alpha=0.3)
-    low.set_ylim(bottom=0)
-    left.legend(ncols=4, fontsize=8)
-    low.set_xlabel("seconds; the burst is shaded")
+    bottom.set_ylim(bottom=0)
+    top.legend(ncols=4, fontsize=8)
+    bottom.set_xlabel("seconds; the burst is shaded")
     figure.savefig(path, dpi=130)
 
 
@@ -342,40 +342,40 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    load = Load(given.rate, given.before, given.burst, given.after)
-    if given.one:
+    options = parser.parse_args()
+    load = Load(options.rate, options.before, options.burst, options.after)
+    if options.one:
         with tempfile.TemporaryDirectory(prefix="watersmeet-spill-") as folder:
-            print(json.dumps(run(given.policies[0], load, given.seed, Path(folder), given.within)))
+            print(json.dumps(run(options.policies[0], load, options.seed, Path(folder), options.within)))
         return
     import subprocess
 
-    found = []
-    for policy in given.policies:
+    runs = []
+    for policy in options.policies:
         console.print(f"[bold]{policy}[/bold]: {load.seconds:.0f} s of input")
-        command = [sys.executable, "-m", "bench.spilling.burst", "--one", "--policies", policy, *_same(given)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            console.print(done.stderr[-2000:])
+        command = [sys.executable, "-m", "bench.spilling.burst", "--one", "--policies", policy, *_same(options)]
+        process = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+        if process.returncode:
+            console.print(process.stderr[-2000:])
             raise SystemExit(1)
-        one = json.loads(done.stdout.strip().splitlines()[-1])
-        found.append(one)
-        shown = {
+        one = json.loads(process.stdout.strip().splitlines()[-1])
+        runs.append(one)
+        figures = {
             name: one[name]
             for name in (
                 *("results", "productive_share", "level", "before", "burst"),
                 *("paid_after_burst", "last_result_after_burst", "cpu_seconds"),
             )
         }
-        console.print(shown)
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "spill.json").write_text(json.dumps(found, indent=1))
-        draw(found, given.out / "spill.png")
+        console.print(figures)
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "spill.json").write_text(json.dumps(runs, indent=1))
+        draw(runs, options.out / "spill.png")
 
 
-def _same(given: Any) -> list[str]:
+def _same(options: Any) -> list[str]:
     names = ("rate", "before", "burst", "after", "within", "seed")
-    return [part for name in names for part in (f"--{name}", str(getattr(given, name)))]
+    return [part for name in names for part in (f"--{name}", str(getattr(options, name)))]
 
 
 if __name__ == "__main__":

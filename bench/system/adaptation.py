@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from bench.common import RESULTS, console, listing, progress
-from bench.system.emulation import SAID, SLOTS, run, waiting_session
+from bench.system.emulation import CAPTION, SLOTS, run, waiting_session
 from watersmeet.placement import Strategy
 from watersmeet.workload import START, numbers, write
 
@@ -100,13 +100,13 @@ def balance(work: list[float]) -> float:
     return max(work) / (sum(work) / len(work)) if sum(work) else 1.0
 
 
-def report(found: list[Row]) -> None:
+def report(rows: list[Row]) -> None:
     title = f"Two streams, {RATE:g}/s and from the middle on {2 * RATE:g}/s each, {WINDOW:g} s windows"
-    listing(title, "adapt", found)
-    console.print(SAID)
+    listing(title, "adapt", rows)
+    console.print(CAPTION)
     middle, last = SECONDS // STEP // 2, SECONDS // STEP
-    for name in dict.fromkeys(row["run"] for row in found):
-        mine = [row for row in found if row["run"] == name]
+    for name in dict.fromkeys(row["run"] for row in rows):
+        mine = [row for row in rows if row["run"] == name]
         before = float(np.median([row["response"] for row in mine[WARM:middle]]))
         after = float(np.median([row["response"] for row in mine[last - 6 : last]]))
         uneven = float(np.median([row["balance"] for row in mine[WARM:last]]))
@@ -119,20 +119,20 @@ def report(found: list[Row]) -> None:
             console.print(f"  {BALANCE} wanted in all: {'met' if even == 1 else 'MISSED'}")
             met = "met" if after <= RETURN * before else "MISSED"
             console.print(f"  back within {RETURN} times the earlier response time: {met}")
-    draw(found)
+    draw(rows)
 
 
-def draw(found: list[Row]) -> None:
+def draw(rows: list[Row]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = {"response": "response time, s", "balance": "busiest node / mean", "nodes": "nodes"}
-    figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 8), sharex=True, constrained_layout=True)
-    for axis, (field, label) in zip(axes, shown.items(), strict=True):
-        for name in dict.fromkeys(row["run"] for row in found):
-            mine = [row for row in found if row["run"] == name]
+    panels = {"response": "response time, s", "balance": "busiest node / mean", "nodes": "nodes"}
+    figure, axes = pyplot.subplots(len(panels), 1, figsize=(9, 8), sharex=True, constrained_layout=True)
+    for axis, (field, label) in zip(axes, panels.items(), strict=True):
+        for name in dict.fromkeys(row["run"] for row in rows):
+            mine = [row for row in rows if row["run"] == name]
             axis.plot([row["file"] * STEP for row in mine], [row[field] for row in mine], label=name)
         axis.axvline(SECONDS / 2, color="grey", linestyle=":")
         axis.set_ylabel(label)
@@ -144,7 +144,7 @@ def draw(found: list[Row]) -> None:
 
 
 def main() -> None:
-    spark, found = waiting_session(), list[Row]()
+    spark, rows = waiting_session(), list[Row]()
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name, progress("Adaptation", 3) as bar:
         folder = Path(name)
         for at, letter in enumerate("ab"):
@@ -152,12 +152,12 @@ def main() -> None:
         run(spark, folder / "in", folder / "warm-up", wm.PSP(SLOTS), 0.0, EPSILON, WINDOW, "ab")
         bar.advance(bar.task_ids[0])
         adaptive = wm.Auto(SLOTS, among=("PSP",), within=WITHIN, interval=3)
-        found += live(spark, folder / "in", folder / "adaptive", adaptive, "adaptive")
+        rows += live(spark, folder / "in", folder / "adaptive", adaptive, "adaptive")
         bar.advance(bar.task_ids[0])
-        fixed = wm.PSP(found[SECONDS // STEP // 2 - 1]["nodes"], smooth=False)
-        found += live(spark, folder / "in", folder / "fixed", fixed, "fixed")
+        fixed = wm.PSP(rows[SECONDS // STEP // 2 - 1]["nodes"], smooth=False)
+        rows += live(spark, folder / "in", folder / "fixed", fixed, "fixed")
         bar.advance(bar.task_ids[0])
-    report(found)
+    report(rows)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from bench.common import RESULTS, console, listing, progress
-from bench.system.emulation import SAID, run, waiting_session
+from bench.system.emulation import CAPTION, run, waiting_session
 from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.workload import numbers, write
 
@@ -58,9 +58,9 @@ def report(rows: list[dict[str, Any]]) -> None:
     title = f"Seconds of a batch by ring length: three streams of {RATE:g}/s, {WINDOW:g} s windows, batches of {STEP} s"
     listing(title, "cost_model", rows)
     errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows if row["nodes"] != KNOWN]
-    found = float(np.median(errors))
-    console.print(f"{SAID} Predicted from the run with {KNOWN} nodes.")
-    console.print(f"Median error {found:.0%}; at most 20 % wanted: {'met' if found <= ERROR else 'MISSED'}")
+    error = float(np.median(errors))
+    console.print(f"{CAPTION} Predicted from the run with {KNOWN} nodes.")
+    console.print(f"Median error {error:.0%}; at most 20 % wanted: {'met' if error <= ERROR else 'MISSED'}")
     cells = [list(group) for _, group in itertools.groupby(rows, key=lambda row: (row["wait_us"], row["epsilon"]))]
     near = sum(abs(best(group, "predicted") - best(group, "measured")) <= 1 for group in cells)
     met = "met" if near >= CELLS * len(cells) / 9 else "MISSED"

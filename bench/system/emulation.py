@@ -23,7 +23,7 @@ from watersmeet.spark.api.join_query import JoinQuery
 SLOTS = 8
 SLEEP = 0.02
 """Seconds that a node sleeps at once, at the least; what a task owes at its end is forgiven."""
-SAID = f"Node work is emulated by waiting: {SLOTS} tasks overlap, whatever the number of cores."
+CAPTION = f"Node work is emulated by waiting: {SLOTS} tasks overlap, whatever the number of cores."
 
 
 def waiting_session() -> SparkSession:

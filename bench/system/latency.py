@@ -110,9 +110,9 @@ class Sink:
         self.taken: list[tuple[float, float]] = []
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        found = frame.collect()
+        rows = frame.collect()
         now = time.time()
-        self.taken += [(now, now - max(row)) for row in found]
+        self.taken += [(now, now - max(row)) for row in rows]
 
     def after(self, moment: float) -> list[float]:
         """Return how long the rows took that were sent after a moment."""

@@ -168,8 +168,8 @@ def run(
     return float(query.progress[-1]["stateBytes"])
 
 
-def measured(
-    options: argparse.Namespace, folder: Path, wanted: set[tuple[int, int]], name: str, **budget: Any
+def measure(
+    options: argparse.Namespace, folder: Path, pairs: set[tuple[int, int]], name: str, **budget: Any
 ) -> tuple[Watch, dict[str, Any]]:
     """Run the join once, compare its results, and return what its workers took."""
     limits = {"spark.executor.cores": str(WORKERS), "spark.master": options.master}
@@ -180,10 +180,10 @@ def measured(
         state = run(spark, folder, out, options.exchange, **budget)
     took = time.monotonic() - began
     spark.stop()
-    found = list(results(out / "results", options.width))
-    assert len(found) == len(set(found)) and set(found) == wanted, "the results are wrong"
+    rows = list(results(out / "results", options.width))
+    assert len(rows) == len(set(rows)) and set(rows) == pairs, "the results are wrong"
     shutil.rmtree(out)
-    console.print(f"{name}: {state / 2**30:.2f} GiB live, {len(found):,} results, all right, in {took:.0f} s")
+    console.print(f"{name}: {state / 2**30:.2f} GiB live, {len(rows):,} results, all right, in {took:.0f} s")
     return watch, {"budget": name, "live_gib": state / 2**30, **watch.together, "seconds": took}
 
 
@@ -204,15 +204,15 @@ def main() -> None:
         write(folder / "b", b, options.width)
         how = options, folder, expected(a, b)
         if options.budget is None:
-            watch, _ = measured(*how, "no budget")
+            watch, _ = measure(*how, "no budget")
             rows = [{"worker": at} | seen for at, seen in watch.seen.items()]
             listing(f"Workers, exchange {options.exchange}", "memory", rows)
             return
         each = str(bytes_of(options.budget, "--budget") // WORKERS)
         rows = [
-            measured(*how, "no budget")[1],
-            measured(*how, f"memory {options.budget}", spill=wm.Spill(memory=options.budget))[1],
-            measured(*how, f"openBytes {options.budget} by {WORKERS}", opened=each)[1],
+            measure(*how, "no budget")[1],
+            measure(*how, f"memory {options.budget}", spill=wm.Spill(memory=options.budget))[1],
+            measure(*how, f"openBytes {options.budget} by {WORKERS}", opened=each)[1],
         ]
     listing(f"All workers together, exchange {options.exchange}", "memory_budget", rows)
 

@@ -49,8 +49,8 @@ class CtrUnoptimised(CTR):
     def plan(self, state: StateView) -> CtrLayout:
         """Return CTR's layout, in which partial results go to their covers whatever is where they are."""
         planned = CTR.plan(self, state)
-        made = planned.placement
-        return replace(planned, placement=RandomPlacement(made.nodes, made.lengths, made.table, made.routes))
+        ctr = planned.placement
+        return replace(planned, placement=RandomPlacement(ctr.nodes, ctr.lengths, ctr.table, ctr.routes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def unaware(files: Path, out: Path, epsilon: float, nodes: int) -> Unaware:
 
 
 def _by_id(ids: Ints, nodes: Ints) -> Ints:
-    found = np.empty_like(nodes, shape=int(ids.max()) + 1)
-    found[ids] = nodes
-    return found
+    by_id = np.empty_like(nodes, shape=int(ids.max()) + 1)
+    by_id[ids] = nodes
+    return by_id
 
 
 def diffuse(times: Mapping[str, Ints], nodes: int) -> dict[str, Ints]:

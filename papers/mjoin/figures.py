@@ -33,7 +33,7 @@ from papers.mjoin.plots import PANELS, Panel, Traces, draw, values
 from papers.mjoin.runs import RECORDS, Plan, by_turns
 
 PLAN = Plan(items=2_000, marks=range(250, 19_501, 250), seeds=range(10), repeats=3)
-SHOWN = (500, 2_500, 7_500, 12_500, 19_500)
+TABLE_MARKS = (500, 2_500, 7_500, 12_500, 19_500)
 """Marks in the table."""
 
 NOTES = """
@@ -56,23 +56,23 @@ is otherwise:
 """
 
 
-def summary(panel: Panel, plan: Plan, found: Traces) -> list[dict[str, Any]]:
+def summary(panel: Panel, plan: Plan, traces: Traces) -> list[dict[str, Any]]:
     """Return a row for each contender of a panel: the median over seeds at some marks, and how far seeds lie apart."""
     rows = []
     for name in (*panel.compared, *panel.beside):
-        measured = values(found[panel.order, name], panel)
-        middle, apart = np.median(measured, axis=0), np.ptp(measured, axis=0)[-1]
+        samples = values(traces[panel.order, name], panel)
+        middle, apart = np.median(samples, axis=0), np.ptp(samples, axis=0)[-1]
         row: dict[str, Any] = {"figure": panel.figure, "news": panel.order, "contender": name}
         row |= {"of": "tuples" if panel.measure == "tuples" else "CPU ms"}
-        row |= {f"at_{mark:,}": round(float(middle[plan.marks.index(mark)]), 1) for mark in SHOWN}
+        row |= {f"at_{mark:,}": round(float(middle[plan.marks.index(mark)]), 1) for mark in TABLE_MARKS}
         rows.append(row | {"seeds_apart": round(float(apart), 1)})
     return rows
 
 
-def verdict(panel: Panel, plan: Plan, found: Traces) -> str:
+def verdict(panel: Panel, plan: Plan, traces: Traces) -> str:
     """Say at which marks the contender that the paper favours has the lower median."""
     name, other = panel.compared
-    ours, theirs = (np.median(values(found[panel.order, one], panel), axis=0) for one in panel.compared)
+    ours, theirs = (np.median(values(traces[panel.order, one], panel), axis=0) for one in panel.compared)
     lower = [mark for mark, is_lower in zip(plan.marks, ours < theirs, strict=True) if is_lower]
     where = f"{len(lower)} of {len(plan.marks)} marks"
     if lower and len(lower) < len(plan.marks) and lower == [*plan.marks][-len(lower) :]:
@@ -81,25 +81,25 @@ def verdict(panel: Panel, plan: Plan, found: Traces) -> str:
     return f"{beginning}; at the last it has {ours[-1] / theirs[-1]:.2g} of it."
 
 
-def save_runs(path: Path, plan: Plan, found: Traces) -> None:
+def save_runs(path: Path, plan: Plan, traces: Traces) -> None:
     """Write what was measured on each feed at each mark."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["news", "contender", "seed", "results", "cpu_ms", "tuples_in_memory", "punctuations_out"])
-        for (order, name), traces in found.items():
-            for seed, trace in zip(plan.seeds, traces, strict=True):
-                measured = zip(plan.marks, 1000 * trace.seconds, trace.tuples, trace.punctuations, strict=True)
-                writer.writerows([order, name, seed, *(round(float(one), 2) for one in row)] for row in measured)
+        for (order, name), runs in traces.items():
+            for seed, trace in zip(plan.seeds, runs, strict=True):
+                samples = zip(plan.marks, 1000 * trace.seconds, trace.tuples, trace.punctuations, strict=True)
+                writer.writerows([order, name, seed, *(round(float(one), 2) for one in row)] for row in samples)
 
 
-def report(plan: Plan, found: Traces) -> None:
+def report(plan: Plan, traces: Traces) -> None:
     title = f"{plan.items:,} news items, {RECORDS} records each on average: medians of {len(plan.seeds)} seeds"
-    listing(f"{title}, when so many results are out", "mjoin", [r for p in PANELS for r in summary(p, plan, found)])
+    listing(f"{title}, when so many results are out", "mjoin", [r for p in PANELS for r in summary(p, plan, traces)])
     for panel in PANELS:
-        console.print(verdict(panel, plan, found), highlight=False)
+        console.print(verdict(panel, plan, traces), highlight=False)
     console.print(NOTES, highlight=False)
-    save_runs(RESULTS / "mjoin_runs.csv", plan, found)
-    draw(RESULTS / "mjoin.png", plan.marks, found)
+    save_runs(RESULTS / "mjoin_runs.csv", plan, traces)
+    draw(RESULTS / "mjoin.png", plan.marks, traces)
     console.print(f"Written: {RESULTS / 'mjoin'}.csv, .png and {RESULTS / 'mjoin_runs'}.csv")
 
 
@@ -108,8 +108,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two seeds")
     plan = replace(PLAN, seeds=PLAN.seeds[:2]) if parser.parse_args().quick else PLAN
     with progress("MJoin", len(plan.seeds)) as bar:
-        found = by_turns(plan, time.process_time, lambda: bar.advance(bar.task_ids[0]))
-    report(plan, found)
+        traces = by_turns(plan, time.process_time, lambda: bar.advance(bar.task_ids[0]))
+    report(plan, traces)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def values(traces: Sequence[Trace], panel: Panel) -> Any:
     return np.array([trace.tuples if panel.measure == "tuples" else 1000 * trace.seconds for trace in traces])
 
 
-def draw(path: Path, marks: Sequence[int], found: Traces) -> None:
+def draw(path: Path, marks: Sequence[int], traces: Traces) -> None:
     """Write all panels as one PNG."""
     import matplotlib
 
@@ -65,17 +65,17 @@ def draw(path: Path, marks: Sequence[int], found: Traces) -> None:
 
     figure, axes = pyplot.subplots(2, 3, figsize=(15, 8.5), constrained_layout=True)
     for axis, panel in zip(axes.flat, PANELS, strict=True):
-        _draw_panel(axis, marks, panel, found)
+        _draw_panel(axis, marks, panel, traces)
     figure.suptitle("MJoin on a news feed: the paper's comparisons (solid) and what explains them (dashed)")
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
 
-def _draw_panel(axis: Any, marks: Sequence[int], panel: Panel, found: Traces) -> None:
+def _draw_panel(axis: Any, marks: Sequence[int], panel: Panel, traces: Traces) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for colour, name in zip(COLOURS, (*panel.compared, *panel.beside), strict=False):
-        rows, main = values(found[panel.order, name], panel), name in panel.compared
+        rows, main = values(traces[panel.order, name], panel), name in panel.compared
         axis.plot(
             marks, np.median(rows, axis=0), color=colour, ls="-" if main else "--", lw=2 if main else 1.2, label=name
         )

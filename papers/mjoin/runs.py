@@ -132,18 +132,18 @@ def _run(operator: Operator, marks: Sequence[int], clock: Clock) -> Trace:
     return Trace(*columns)
 
 
-def by_turns(plan: Plan, clock: Clock, done: Callable[[], None]) -> dict[tuple[Order, str], list[Trace]]:
+def by_turns(plan: Plan, clock: Clock, advance: Callable[[], None]) -> dict[tuple[Order, str], list[Trace]]:
     """Run every contender on every feed, one after the other, so that what slows the machine down hits all alike.
 
     Args:
         plan: What to run.
         clock: See `measure`.
-        done: Called after each seed.
+        advance: Called after each seed.
 
     Returns:
         For each order of news and each contender a trace a seed.
     """
-    found: dict[tuple[Order, str], list[Trace]] = {}
+    traces: dict[tuple[Order, str], list[Trace]] = {}
     for seed in plan.seeds:
         for order in ORDERS:
             feed = news_feed(plan.items, order, np.random.default_rng(seed), records=RECORDS)
@@ -152,10 +152,10 @@ def by_turns(plan: Plan, clock: Clock, done: Callable[[], None]) -> dict[tuple[O
                 for contender in contenders():
                     trace = measure(contender.make(Random(seed)), feed, plan.marks, clock)
                     tries.setdefault(contender.name, []).append(trace)
-            for name, traces in tries.items():
-                found.setdefault((order, name), []).append(fastest(traces))
-        done()
-    return found
+            for name, repeats in tries.items():
+                traces.setdefault((order, name), []).append(fastest(repeats))
+        advance()
+    return traces
 
 
 def fastest(traces: Sequence[Trace]) -> Trace:

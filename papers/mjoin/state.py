@@ -52,10 +52,10 @@ class DiskPart(Generic[Kept]):
 
     def read(self) -> list[Kept]:
         self._file.seek(0)
-        found: list[Kept] = []
-        while len(found) < self.rows:
-            found += pickle.load(self._file)
-        return found
+        rows: list[Kept] = []
+        while len(rows) < self.rows:
+            rows += pickle.load(self._file)
+        return rows
 
     def replace(self, rows: Sequence[Kept]) -> None:
         self._file.seek(0)
@@ -94,11 +94,11 @@ class State(Generic[Kept]):
 
     def take(self, key: int) -> list[Kept]:
         """Remove the rows in memory that have a key, and return them."""
-        found = self.matches(key)
-        if found:
+        rows = self.matches(key)
+        if rows:
             at = self.bucket_of(key)
             self.keep(at, [row for row in self.buckets[at] if row.key != key])
-        return found
+        return rows
 
     def keep(self, at: int, rows: list[Kept]) -> None:
         """Keep these rows of a bucket in memory, in place of those that are there."""

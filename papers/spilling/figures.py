@@ -81,16 +81,17 @@ class Set:
     panels: Sequence[Panel]
     best: str
 
-    def curves(self, seeds: Iterable[int], found: Outcomes) -> Curves:
+    def curves(self, seeds: Iterable[int], outcomes: Outcomes) -> Curves:
         """Return what came of them."""
-        given = [*seeds]
-        runs = {name: [found[replace(case, seed=seed)] for seed in given] for name, case in self._with_ceiling.items()}
+        numbers = [*seeds]
+        cases = {name: [replace(case, seed=seed) for seed in numbers] for name, case in self._with_ceiling.items()}
+        runs = {name: [outcomes[case] for case in some] for name, some in cases.items()}
         return {name: {m: np.array([one.series[m] for one in some]) for m in MEASURES} for name, some in runs.items()}
 
-    def drawn(self, seeds: Iterable[int], found: Outcomes) -> Row:
+    def row(self, seeds: Iterable[int], outcomes: Outcomes) -> Row:
         """Return how it is drawn."""
         case = next(iter(self.cases.values()))
-        return Row(self.name, self.curves(seeds, found), self.panels, case.batch, case.setting.phase)
+        return Row(self.name, self.curves(seeds, outcomes), self.panels, case.batch, case.setting.phase)
 
     @property
     def _with_ceiling(self) -> dict[str, Case]:
@@ -99,8 +100,8 @@ class Set:
 
 def panels(*figures: str) -> list[Panel]:
     """Return results, invalidated, spilled and unspilled tuples over time, and results at the end."""
-    shown: tuple[Measure, ...] = ("results", "purged", "spilled", "unspilled")
-    over_time = [Panel(figure, measure) for figure, measure in zip(figures, shown, strict=False)]
+    measures: tuple[Measure, ...] = ("results", "purged", "spilled", "unspilled")
+    over_time = [Panel(figure, measure) for figure, measure in zip(figures, measures, strict=False)]
     return [*over_time, Panel(figures[4], "results", bars=True)]
 
 
@@ -153,7 +154,7 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
 # -- running
 
 
-def done(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes = EMPTY) -> dict[Case, Outcome]:
+def run_all(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes = EMPTY) -> dict[Case, Outcome]:
     """Run cases and those without a limit that they are measured by, each once, in some processes or in this one.
 
     Args:
@@ -166,17 +167,17 @@ def done(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes = EM
     """
     limited = dict.fromkeys(cases)
     ceilings = dict.fromkeys(case.ceiling for case in limited)
-    found = {case: known[case] for case in (*ceilings, *limited) if case in known}
-    with progress("Spilling", len(limited) + len(ceilings) - len(found)) as bar, _mapping(processes) as mapped:
+    outcomes = {case: known[case] for case in (*ceilings, *limited) if case in known}
+    with progress("Spilling", len(limited) + len(ceilings) - len(outcomes)) as bar, _mapping(processes) as mapped:
         for some in (ceilings, limited):
-            new = [case for case in some if case not in found]
-            peaks = [found[case.ceiling].peak if case.ceiling in found else None for case in new]
+            new = [case for case in some if case not in outcomes]
+            peaks = [outcomes[case.ceiling].peak if case.ceiling in outcomes else None for case in new]
             for case, outcome in zip(new, mapped(run, new, peaks), strict=True):
-                found[case] = outcome
+                outcomes[case] = outcome
                 bar.advance(bar.task_ids[0])
     for case in limited:
-        assert found[case].end == found[case.ceiling].end, f"other results than without a limit: {case}"
-    return found
+        assert outcomes[case].end == outcomes[case.ceiling].end, f"other results than without a limit: {case}"
+    return outcomes
 
 
 @contextmanager
@@ -196,9 +197,9 @@ def with_seeds(sets: Iterable[Set], seeds: Sequence[int]) -> list[Case]:
 # -- telling
 
 
-def summary(one: Set, seeds: Sequence[int], found: Outcomes) -> list[dict[str, Any]]:
+def summary(one: Set, seeds: Sequence[int], outcomes: Outcomes) -> list[dict[str, Any]]:
     """Return a row for each curve of a set: means over seeds at the end, and how far seeds lie apart."""
-    curves = one.curves(seeds, found)
+    curves = one.curves(seeds, outcomes)
     rows = []
     for name, curve in curves.items():
         ends = {measure: curve[measure][:, -1] for measure in MEASURES}
@@ -210,14 +211,14 @@ def summary(one: Set, seeds: Sequence[int], found: Outcomes) -> list[dict[str, A
     return rows
 
 
-def differences(one: Set, seeds: Sequence[int], found: Outcomes) -> list[str]:
+def differences(one: Set, seeds: Sequence[int], outcomes: Outcomes) -> list[str]:
     """Say how far the results of the thesis' best lie from the others', and whether that is more than noise."""
-    curves = one.curves(seeds, found)
-    whole, told = curves[CEILING]["results"][:, -1], []
+    curves = one.curves(seeds, outcomes)
+    whole, lines = curves[CEILING]["results"][:, -1], []
     for name in [name for name in one.cases if name != one.best]:
         apart = 100 * (curves[one.best]["results"][:, -1] - curves[name]["results"][:, -1]) / whole
-        told.append(f"{one.name}: {one.best} against {name}: {interval(apart)}")
-    return told
+        lines.append(f"{one.name}: {one.best} against {name}: {interval(apart)}")
+    return lines
 
 
 def interval(apart: Any) -> str:
@@ -229,28 +230,28 @@ def interval(apart: Any) -> str:
     return f"{mean:+.1f} ± {half:.1f} % of the results without a limit" + ("" if abs(mean) > half else ", noise")
 
 
-def save_runs(path: Path, found: Outcomes) -> None:
+def save_runs(path: Path, outcomes: Outcomes) -> None:
     """Write what was counted after each batch of each run."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["plan", "ratios", "policy", "interval", "correlation", "seed", "seconds", *MEASURES])
-        for case, outcome in found.items():
+        for case, outcome in outcomes.items():
             ratios = "/".join(map(str, case.setting.ratios))
             how = [case.shape, ratios, case.policy, case.interval, case.correlation, case.seed]
             for batch, row in enumerate(zip(*(outcome.series[m] for m in MEASURES), strict=True), 1):
                 writer.writerow([*how, batch * case.batch, *map(int, row)])
 
 
-def report(name: str, sets: Sequence[Set], seeds: Sequence[int], found: Outcomes) -> None:
-    rows = [row for one in sets for row in summary(one, seeds, found)]
+def report(name: str, sets: Sequence[Set], seeds: Sequence[int], outcomes: Outcomes) -> None:
+    rows = [row for one in sets for row in summary(one, seeds, outcomes)]
     listing(f"Spilling, {name}: means of {len(seeds)} seeds at the end", f"spill_{name}", rows)
     for one in sets:
-        for said in differences(one, seeds, found):
-            console.print(said, highlight=False)
-    drawn = [one.drawn(seeds, found) for one in sets]
+        for line in differences(one, seeds, outcomes):
+            console.print(line, highlight=False)
+    plots = [one.row(seeds, outcomes) for one in sets]
     title = f"State spilling, {name}: means of {len(seeds)} seeds, the least and the most as bands"
-    draw(RESULTS / f"spill_{name}.png", title, drawn)
-    save_runs(RESULTS / f"spill_{name}_runs.csv", found)
+    draw(RESULTS / f"spill_{name}.png", title, plots)
+    save_runs(RESULTS / f"spill_{name}_runs.csv", outcomes)
     console.print(f"Written: {RESULTS / f'spill_{name}'}.csv, .png and _runs.csv")
 
 
@@ -259,16 +260,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", help="policies, correlation, intervals, appendix; all if none is given")
     parser.add_argument("--quick", action="store_true", help="two seeds, one phase")
     parser.add_argument("--processes", type=int, default=PROCESSES)
-    given = parser.parse_args(arguments)
-    made, seeds = groups(given.quick), SEEDS[:2] if given.quick else SEEDS
-    unknown = sorted({*given.names} - {*made})
+    options = parser.parse_args(arguments)
+    sets, seeds = groups(options.quick), SEEDS[:2] if options.quick else SEEDS
+    unknown = sorted({*options.names} - {*sets})
     if unknown:
-        parser.error(f"there are {', '.join(made)}, not {', '.join(unknown)}")
-    found: dict[Case, Outcome] = {}
-    for name in given.names or made:
-        here = done(with_seeds(made[name], seeds), given.processes, found)
-        report(name, made[name], seeds, here)
-        found |= here
+        parser.error(f"there are {', '.join(sets)}, not {', '.join(unknown)}")
+    outcomes: dict[Case, Outcome] = {}
+    for name in options.names or sets:
+        here = run_all(with_seeds(sets[name], seeds), options.processes, outcomes)
+        report(name, sets[name], seeds, here)
+        outcomes |= here
 
 
 if __name__ == "__main__":

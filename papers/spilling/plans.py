@@ -88,22 +88,22 @@ def leaves(tree: Tree) -> list[str]:
 
 def queries(shape: Shape, window: Hopping) -> dict[str, Query]:
     """Return the joins of a plan by path; their results are flat."""
-    made: dict[str, Query] = {}
+    inner: dict[str, Query] = {}
     for join in reversed(joins_of(shape)):
-        streams = tuple(_stream(join.path, at, side, made, window) for at, side in enumerate(join.sides))
+        streams = tuple(_stream(join.path, at, side, inner, window) for at, side in enumerate(join.sides))
         names = [_name(key, stream) for key, stream in zip(join.keys, streams, strict=True)]
         where = " = ".join(f"{stream.name}.{name}" for stream, name in zip(streams, names, strict=True))
         conjuncts = parse_where(where, [(stream.name, stream.schema) for stream in streams], (), Dialect())
-        made[join.path] = Query(streams, conjuncts, where, outputs=_outputs(streams))
-    return dict(reversed(made.items()))
+        inner[join.path] = Query(streams, conjuncts, where, outputs=_outputs(streams))
+    return dict(reversed(inner.items()))
 
 
-def _stream(path: str, at: int, side: str, made: Mapping[str, Query], window: Hopping) -> StreamSpec:
-    if side not in made:
+def _stream(path: str, at: int, side: str, inner: Mapping[str, Query], window: Hopping) -> StreamSpec:
+    if side not in inner:
         return StreamSpec(side, STREAM, 1, window, 0)
-    inner = made[side]
+    query = inner[side]
     times = NestedTimes(OWN_TIME, False)
-    return StreamSpec(f"s{at}", inner.output_schema, len(inner.outputs) - 1, window, 0, nested=times)
+    return StreamSpec(f"s{at}", query.output_schema, len(query.outputs) - 1, window, 0, nested=times)
 
 
 def _name(key: Key, stream: StreamSpec) -> str:
@@ -112,10 +112,10 @@ def _name(key: Key, stream: StreamSpec) -> str:
 
 def _outputs(streams: Sequence[StreamSpec]) -> tuple[Output, ...]:
     """Return the ids of all streams and what joins further up may compare, under the streams' names, and the time."""
-    shown = [
+    outputs = [
         Output(name if stream.nested else f"{stream.name}_{name}", Column(at, field))
         for at, stream in enumerate(streams)
         for field, name in enumerate(stream.schema.names)
         if field != stream.time and name != "x"
     ]
-    return (*shown, Output("at", RESULT_TIME))
+    return (*outputs, Output("at", RESULT_TIME))

@@ -15,7 +15,7 @@ from papers.spilling.runs import CEILING, Measure
 Curves = Mapping[str, Mapping[Measure, NDArray[np.int64]]]
 """By name of a curve: for each measure a row a seed, with a value for each batch."""
 COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#9a8c98", "#f2cc8f")
-SAID: Mapping[Measure, str] = {
+LABELS: Mapping[Measure, str] = {
     "results": "results so far",
     "spilled": "tuples spilled so far",
     "unspilled": "tuples unspilled so far",
@@ -84,8 +84,8 @@ def _colour(at: int, name: str) -> str:
 
 
 def _draw_curves(axis: Any, panel: Panel, row: Row) -> None:
-    for at, (name, found) in enumerate(row.curves.items()):
-        rows = found[panel.measure]
+    for at, (name, series) in enumerate(row.curves.items()):
+        rows = series[panel.measure]
         if name == CEILING and panel.measure in ("spilled", "unspilled"):
             continue
         minutes = row.batch / 60 * np.arange(1, rows.shape[1] + 1)
@@ -94,7 +94,7 @@ def _draw_curves(axis: Any, panel: Panel, row: Row) -> None:
         axis.fill_between(minutes, rows.min(axis=0), rows.max(axis=0), color=_colour(at, name), alpha=0.15, lw=0)
     for start in np.arange(row.phase, row.batch * rows.shape[1], 2 * row.phase):
         axis.axvspan(start / 60, (start + row.phase) / 60, color="#000000", alpha=0.05, lw=0)
-    axis.set(xlabel="minutes of stream time (grey: slow)", ylabel=SAID[panel.measure])
+    axis.set(xlabel="minutes of stream time (grey: slow)", ylabel=LABELS[panel.measure])
     axis.set_xlim(0)
     axis.set_ylim(0)
     axis.legend(frameon=False, loc="upper left", fontsize=8)
@@ -109,6 +109,6 @@ def _draw_bars(axis: Any, panel: Panel, row: Row) -> None:
     apart = np.array([(m - v.min(), v.max() - m) for m, v in zip(means, shown.values(), strict=True)]).T
     bars = axis.bar([*shown], means, yerr=apart, capsize=4, color=[_colour(at, "") for at in range(len(shown))])
     axis.bar_label(bars, [f"{mean:.1f}" for mean in means], label_type="center", fontsize=8, color="white")
-    axis.set(ylabel=f"{SAID[panel.measure].removesuffix(' so far')} at the end, % of the run with no limit")
+    axis.set(ylabel=f"{LABELS[panel.measure].removesuffix(' so far')} at the end, % of the run with no limit")
     axis.tick_params("x", labelsize=8)
     axis.set_ylim(0, 100)

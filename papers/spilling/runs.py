@@ -172,22 +172,22 @@ def run(case: Case, peak: int | None = None) -> Outcome:
         case: The case.
         peak: The most bytes that it takes without a limit; None if this is the run without.
     """
-    given = _Feed(case)
+    feed = _Feed(case)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
-        made = _plan_run(case, folder, peak)
-        found = np.zeros((len(MEASURES), case.batches), np.int64)
+        plan = _plan_run(case, folder, peak)
+        series = np.zeros((len(MEASURES), case.batches), np.int64)
         spilled, most, purged = _Spilled(), 0, 0
         for batch in range(case.batches):
-            rows = given.rows(batch)
-            made.step(NODE, rows.pop("j", []), now=given.end(batch), within=rows)
-            told = made.progress.pop()
-            assert made.state is not None
-            spilled.note(made.state)
-            most, purged = max(most, told["spilling"]["hotBytes"]), purged + _purged(told)
-            found[:, batch] = made.checksum[0], spilled.spilled, spilled.unspilled, purged
-        while made.lull(NODE, all=True, now=given.end(case.batches)):
-            made.progress.clear()
-    return Outcome(dict(zip(MEASURES, found, strict=True)), most, made.checksum)
+            rows = feed.rows(batch)
+            plan.step(NODE, rows.pop("j", []), now=feed.end(batch), within=rows)
+            progress = plan.progress.pop()
+            assert plan.state is not None
+            spilled.note(plan.state)
+            most, purged = max(most, progress["spilling"]["hotBytes"]), purged + _purged(progress)
+            series[:, batch] = plan.checksum[0], spilled.spilled, spilled.unspilled, purged
+        while plan.lull(NODE, all=True, now=feed.end(case.batches)):
+            plan.progress.clear()
+    return Outcome(dict(zip(MEASURES, series, strict=True)), most, plan.checksum)
 
 
 def _plan_run(case: Case, folder: str, peak: int | None) -> PlanRun:
@@ -213,9 +213,9 @@ def _plan_run(case: Case, folder: str, peak: int | None) -> PlanRun:
     )
 
 
-def _purged(told: Mapping[str, Any]) -> int:
+def _purged(progress: Mapping[str, Any]) -> int:
     """Return how many rows left, in all joins."""
-    return int(told["purgedRows"]) + sum(map(_purged, told.get("inner", {}).values()))
+    return int(progress["purgedRows"]) + sum(map(_purged, progress.get("inner", {}).values()))
 
 
 class _Feed:
@@ -237,9 +237,9 @@ class _Feed:
 
     def rows(self, batch: int) -> dict[str, list[tuple[int, dict[str, Any]]]]:
         """Return a batch's rows by the join's path, each with its stream's position."""
-        found: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         for name, table in self._rows.items():
             path, at = self._homes[name]
             first, end = self._cuts[name][batch : batch + 2]
-            found.setdefault(path, []).extend((at, row) for row in table.slice(first, end - first).to_pylist())
-        return found
+            rows.setdefault(path, []).extend((at, row) for row in table.slice(first, end - first).to_pylist())
+        return rows

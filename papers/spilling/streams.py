@@ -58,15 +58,15 @@ def streams(shape: Shape, setting: Setting, seed: int) -> dict[str, pa.Table]:
     dice = np.random.default_rng(seed)
     pools = {join.path: _Pools(setting, dice) for join in joins_of(shape)}
     asks = {key: pools[join.path] for join in joins_of(shape) for key in join.keys}
-    made = {}
+    tables = {}
     for name in leaves(TREES[shape]):
         times = _times(setting, dice)
         own = dice.integers(0, setting.partitions, len(times))
         columns = {"id": np.arange(len(times)), "ts": times, "x": asks[Key(name, "x")].values(times, own, dice)}
         above = asks.get(Key(name, "y"))
         columns["y"] = np.zeros_like(times) if above is None else above.values(times, above.fed_by(own, dice), dice)
-        made[name] = pa.table({name: pa.array(values) for name, values in columns.items()}).cast(STREAM)
-    return made
+        tables[name] = pa.table({name: pa.array(values) for name, values in columns.items()}).cast(STREAM)
+    return tables
 
 
 def _times(setting: Setting, dice: np.random.Generator) -> Ints:

@@ -57,7 +57,7 @@ def test_a_longer_ttl_loses_less(files: Path) -> None:
 
 def test_without_protobuf_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(spark_workarounds, "has_protobuf", lambda: False)
-    given = spark_workarounds.options(["--competitors", "TTL"])
+    given = spark_workarounds.parse(["--competitors", "TTL"])
     (measured,) = spark_workarounds.measure(tmp_path, tmp_path, given)
     assert measured == Measurement("TTL", note="needs protobuf 6.33.5 or later")
 

@@ -64,7 +64,7 @@ def test_the_bench_writes_table_runs_and_picture(tmp_path: Path, monkeypatch: py
     for module in (common, figures):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
     monkeypatch.setattr(figures, "PLAN", Plan(40, (100, 200, 300), range(10), 1))
-    monkeypatch.setattr(figures, "SHOWN", (100, 300))
+    monkeypatch.setattr(figures, "TABLE_MARKS", (100, 300))
     monkeypatch.setattr(sys, "argv", ["figures.py", "--quick"])
     figures.main()
     assert (tmp_path / "mjoin.png").read_bytes().startswith(b"\x89PNG")
