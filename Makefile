@@ -10,12 +10,15 @@ SPARKS := 4.1 4.2
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 # Where random tests of joins are, which try the more the longer they may.
 SEARCHED := $(addprefix tests/,batch metadata placement ordering adapt runtime spilling)
+BENCHES := $(addprefix joins/,band3 images3 placements orders auto similarity) \
+  $(addprefix system/,overhead state adaptation decisions cost_model latency)
+PAPERS := diffusion/comparison mjoin/figures spilling/figures
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench docs lock clean
+.PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench papers docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -86,8 +89,11 @@ fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Sp
 chaos: setup  ## joins of all kinds with kills, damage and neighbours for SECONDS=900 seconds; SEED=n runs that round
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin spill_papers latency_knobs; do $(BIN)/python bench/$$b.py || exit 1; done
+bench: setup  ## the benches, with tables, CSV and PNG under bench/results/
+	for b in $(BENCHES); do $(BIN)/python bench/$$b.py || exit 1; done
+
+papers: setup  ## the figures of the papers again, with tables, CSV and PNG under bench/results/
+	for p in $(PAPERS); do $(BIN)/python papers/$$p.py || exit 1; done
 
 docs: $(STAMP)  ## the pages as a site with search, in site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

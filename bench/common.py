@@ -1,23 +1,17 @@
-"""What the benches share: input files, runs in subprocesses, peak memory, progress, tables, CSV and PNG."""
+"""What the benches share: input files, a Spark session, progress, tables and CSV."""
 
 from __future__ import annotations
 
 import csv
-import json
 import os
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -25,15 +19,15 @@ from rich.table import Table
 
 from watersmeet.workload import images, numbers, write
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STREAMS = ("a", "b", "c")
 SECONDS_PER_FILE = 5
 WINDOW = 10
 """Seconds."""
-
-INSIDE = "WATERSMEET_BENCH_INSIDE"
-"""Environment variable: where a predicate that measures itself keeps its CPU seconds, in a file a process."""
 
 console = Console(width=None if sys.stdout.isatty() else 120)
 
@@ -57,155 +51,26 @@ class Task:
         return self.out / "results"
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One run of one competitor.
+def session(settings: Mapping[str, str]) -> SparkSession:
+    """A local Spark on all cores, its Python workers this Python, with what helps any of the workarounds."""
+    from pyspark.sql import SparkSession  # here, because memory is measured of joins without Spark too
 
-    Attributes:
-        name: The competitor.
-        seconds: From the start of the query to its end; the start of the session is not counted.
-        rows: Results written.
-        cpu_seconds: CPU time of the whole process tree; tells more than seconds where others share the machine.
-        peak_rss_mb: Most resident memory of the whole process tree, JVM included; shared pages count in each process.
-        workers_rss_mb: The same of Spark's Python workers alone.
-        note: Why there is no figure, if there is none.
-    """
-
-    name: str
-    seconds: float | None = None
-    rows: int | None = None
-    cpu_seconds: float | None = None
-    peak_rss_mb: float | None = None
-    workers_rss_mb: float | None = None
-    note: str = ""
-
-
-class UsageSampler:
-    """Watches memory and CPU time of this process and all its descendants while the block runs, but not its own."""
-
-    def __init__(self, interval: float = 0.2) -> None:
-        self.interval = interval
-        self.peak_rss_mb = 0.0
-        self.workers_rss_mb = 0.0
-        self.series: list[tuple[float, float, float]] = []
-        """Seconds since the epoch, and the CPU seconds used by then: in all, and inside predicates that measure it."""
-        self._own = 0.0
-        self._before: dict[int, float] = {}
-        self._cpu: dict[int, float] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time since the block began, processes that have ended included."""
-        return sum(self._cpu.values()) - sum(self._before.values()) - self._own
-
-    def __enter__(self) -> UsageSampler:
-        self._sample()
-        self._before = dict(self._cpu)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._sample()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(self.interval):
-            self._own = time.thread_time()
-            self._sample()
-
-    def _sample(self) -> None:
-        me = psutil.Process()
-        descendants = [p for p in me.children(recursive=True) if not _is_fork_of_jvm(p)]
-        workers = sum(_rss_mb(p) for p in descendants if _is_python(p))
-        everything = _rss_mb(me) + sum(_rss_mb(p) for p in descendants)
-        self.peak_rss_mb = max(self.peak_rss_mb, everything)
-        self.workers_rss_mb = max(self.workers_rss_mb, workers)
-        for process in (me, *descendants):
-            self._cpu[process.pid] = max(self._cpu.get(process.pid, 0.0), _cpu_seconds(process))
-        self.series.append((time.time(), self.cpu_seconds, _inside_seconds()))
-
-
-def _inside_seconds() -> float:
-    folder = os.environ.get(INSIDE)
-    return sum(float(np.fromfile(path).sum()) for path in Path(folder).glob("*.seconds")) if folder else 0.0
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
-
-
-def _rss_mb(process: psutil.Process) -> float:
-    try:
-        return float(process.memory_info().rss) / 2**20
-    except psutil.Error:
-        return 0.0
-
-
-def _is_python(process: psutil.Process) -> bool:
-    try:
-        return "python" in process.name()
-    except psutil.Error:
-        return False
-
-
-def _is_fork_of_jvm(process: psutil.Process) -> bool:
-    """Hadoop runs chmod and the like; until the fork has turned into it, the JVM's memory would count twice.
-
-    Such a fork bears the name of the thread that made it; only its executable tells.
-    """
-    try:
-        parent = process.parent()
-        return parent is not None and process.exe() == parent.exe() and Path(process.exe()).name == "java"
-    except psutil.Error:
-        return True  # it has ended
-
-
-def environment() -> dict[str, str]:
-    """The environment of a competitor: this interpreter for Spark's workers, the repository importable by them."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
-def run(name: str, module: str, arguments: Sequence[str], timeout: float = 1800) -> Measurement:
-    """Run `python -m module name *arguments` and read the measurement from the JSON line it prints last.
-
-    A run that takes longer than `timeout` seconds is killed, with its JVM and workers, and noted as such.
-    """
-    command = [sys.executable, "-m", module, name, *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master("local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "8g")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        .config("spark.sql.streaming.metricsEnabled", "false")
     )
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        return Measurement(name, note=f"not done after {timeout:.0f} s")
-    if process.returncode:
-        console.print(err[-4000:], style="red", markup=False, highlight=False)
-        return Measurement(name, note=f"failed with exit code {process.returncode}")
-    return Measurement(name=name, **json.loads(out.strip().splitlines()[-1]))
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
-    process.communicate()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 @contextmanager
@@ -223,27 +88,6 @@ def progress(title: str, steps: int) -> Iterator[Progress]:
         yield bar
 
 
-def run_all(title: str, runs: Mapping[str, tuple[str, Sequence[str]]], timeout: float = 1800) -> list[Measurement]:
-    """Run competitors one after the other, name by name, behind a progress bar; each is (module, arguments)."""
-    done = []
-    with progress(title, len(runs)) as bar:
-        (task,) = bar.task_ids
-        for name, (module, arguments) in runs.items():
-            bar.update(task, description=f"{title}: {name}")
-            done.append(run(name, module, arguments, timeout))
-            bar.advance(task)
-    return done
-
-
-def report(title: str, slug: str, measurements: Sequence[Measurement], base: str) -> None:
-    """Print a table, and write `<slug>.csv` and `<slug>.png` under bench/results; ratios are against `base`."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    console.print(_table(title, measurements, base))
-    _write_csv(RESULTS / f"{slug}.csv", measurements)
-    _draw(RESULTS / f"{slug}.png", title, measurements)
-    console.print(f"Written: {RESULTS / slug}.csv, .png")
-
-
 def listing(title: str, slug: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table, and write them as `<slug>.csv` under bench/results."""
     table = Table(title=title)
@@ -252,8 +96,13 @@ def listing(title: str, slug: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else _figure(value) for value in row.values()))
     console.print(table)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / f"{slug}.csv").open("w", newline="") as file:
+    save(RESULTS / f"{slug}.csv", rows)
+
+
+def save(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, with the columns of the first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -263,48 +112,6 @@ def _figure(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if value < 10 else f"{value:.1f}"
-
-
-def _table(title: str, measurements: Sequence[Measurement], base: str) -> Table:
-    table = Table(title=title, caption=f"ratio: seconds against {base}")
-    table.add_column("competitor", no_wrap=True)
-    for heading in ("seconds", "ratio", "results", "CPU s", "peak MB", "workers MB"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("note")
-    reference = next((m.seconds for m in measurements if m.name == base), None)
-    for m in measurements:
-        ratio = f"{m.seconds / reference:.2f}" if m.seconds and reference else "-"
-        figures = (_text(m.rows), _text(m.cpu_seconds, 1), _text(m.peak_rss_mb), _text(m.workers_rss_mb))
-        table.add_row(m.name, _text(m.seconds, 2), ratio, *figures, m.note)
-    return table
-
-
-def _text(value: float | None, digits: int = 0) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def _write_csv(path: Path, measurements: Sequence[Measurement]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Measurement)])
-        writer.writeheader()
-        writer.writerows(asdict(m) for m in measurements)
-
-
-def _draw(path: Path, title: str, measurements: Sequence[Measurement]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    shown = {m.name: m.seconds for m in reversed(measurements) if m.seconds is not None}
-    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(shown) + 1.5))
-    bars = axes.barh(list(shown), list(shown.values()))
-    axes.bar_label(bars, [f"{seconds:.1f} s" for seconds in shown.values()], padding=3)
-    axes.set(xscale="log", xlabel="seconds (log scale; less is better)", title=title)
-    axes.set_xlim(0.1, 5 * max(shown.values(), default=1.0))
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def band_files(folder: Path, rate: float, seconds: float = 60, seed: int = 0) -> Path:

@@ -117,7 +117,8 @@ def anchors(page: Path) -> set[str]:
 
 @each_page
 def test_paths_exist(page: Path) -> None:
-    cited = re.findall(r"`((?:watersmeet|tests|bench|examples|docs)/[\w./-]*)`", page.read_text())
+    folders = "watersmeet|tests|bench|papers|examples|docs"
+    cited = re.findall(rf"`(?:python )?((?:{folders})/[\w./-]*)(?: [^`]*)?`", page.read_text())
     missing = [path for path in cited if path != "bench/results" and not (ROOT / path).exists()]
     assert not missing
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from bench.auctions_reference import Needed, Outcome, batches, differences, needed, outcome, reference
+from bench.metadata.reference import Needed, Outcome, batches, differences, needed, outcome, reference
 from watersmeet.workload import auctions, write_batches
 from watersmeet.workload.auctions import Batch, Ids
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench import common
-from bench.common import STREAMS, WINDOW, Measurement, Task, UsageSampler
-from bench.references import duckdb_band, numpy_band, numpy_images
+from bench import common, measurement
+from bench.common import STREAMS, WINDOW, Task
+from bench.joins.references import duckdb_band, numpy_band, numpy_images
+from bench.measurement import Measurement, UsageSampler, run
 from watersmeet.testing import oracle
 from watersmeet.workload import similar
 
@@ -78,7 +79,7 @@ def test_image_reference(pictures: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dummy-key", "buckets"])
 def test_band_in_spark(name: str, band: Path, tmp_path: Path) -> None:
     arguments = ["--files", str(band), "--out", str(tmp_path), "--epsilon", str(EPSILON)]
-    measured = common.run(name, "bench.run_baseline", arguments)
+    measured = run(name, "bench.joins.competitor", arguments)
     results = expected(band, in_band)
     assert found(Task(band, tmp_path)) == results
     assert measured.rows == len(results)
@@ -89,7 +90,7 @@ def test_band_in_spark(name: str, band: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_images_in_spark(pictures: Path, tmp_path: Path) -> None:
-    measured = common.run("images-udf", "bench.run_baseline", ["--files", str(pictures), "--out", str(tmp_path)])
+    measured = run("images-udf", "bench.joins.competitor", ["--files", str(pictures), "--out", str(tmp_path)])
     assert found(Task(pictures, tmp_path)) == expected(pictures, alike)
     assert measured.workers_rss_mb is not None and measured.workers_rss_mb > 20
 
@@ -102,15 +103,15 @@ def test_files_are_made_once(band: Path) -> None:
 
 def test_runs_report_what_the_process_printed(tmp_path: Path, band: Path) -> None:
     arguments = ["--files", str(band), "--out", str(tmp_path), "--epsilon", "40"]
-    measured = common.run("numpy", "bench.run_baseline", arguments)
+    measured = run("numpy", "bench.joins.competitor", arguments)
     assert measured.rows == len(expected(band, in_band))
     assert measured.note == ""
 
 
 def test_failures_and_timeouts_are_noted(tmp_path: Path) -> None:
     arguments = ["--files", str(tmp_path), "--out", str(tmp_path)]
-    assert common.run("numpy", "bench.run_baseline", arguments) == Measurement("numpy", note="failed with exit code 1")
-    assert common.run("numpy", "bench.run_baseline", arguments, timeout=0.01).note == "not done after 0 s"
+    assert run("numpy", "bench.joins.competitor", arguments) == Measurement("numpy", note="failed with exit code 1")
+    assert run("numpy", "bench.joins.competitor", arguments, timeout=0.01).note == "not done after 0 s"
 
 
 def used() -> tuple[float, float, float]:
@@ -131,8 +132,8 @@ def test_usage_of_a_process_is_seen() -> None:
 
 
 def test_report_writes_csv_and_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
-    common.report(
+    monkeypatch.setattr(measurement, "RESULTS", tmp_path)
+    measurement.report(
         "Title", "slug", [Measurement("x", 1.5, 10, 2.5, 100, 0), Measurement("y", note="not done")], base="x"
     )
     assert (tmp_path / "slug.csv").read_text().splitlines() == [

@@ -1,0 +1,1 @@
+"""Joins under a load that they can't keep up with."""

@@ -1,0 +1,1 @@
+"""Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (ICDE 2007)."""
