@@ -23,7 +23,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.stages import inline
 from watersmeet.exchange.tasks import CONTENT, STREAM
-from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -38,9 +38,9 @@ from watersmeet.workload.tuples import SECOND
 TIME = 1
 """Position of the event time in each stream."""
 IS_END = 4
-PROMISES: tuple[tuple[Promise, ...], ...] = (
+PROMISES: tuple[tuple[Constraint, ...], ...] = (
     (Key((0,)),),
-    (Punctuated(IS_END, (Pattern(0, 0, 0),)),),
+    (FlaggedPunctuations(IS_END, (Pattern(0, 0, 0),)),),
     (Key((0,)),),
 )
 OUTPUTS = {

@@ -78,14 +78,17 @@ FORMS: dict[str, Callable[[Any, Any], bool]] = {
     "b.v > a.v": lambda a, b: place(b["v"]) > place(a["v"]),
 }
 RANGE = metadata.Pattern(V, LO, HI)
-PROMISES: dict[str, tuple[metadata.Promise, oracle.Promise]] = {
-    "ranges": (metadata.Punctuated(END, (RANGE,)), oracle.Punctuated("end", {"v": ("lo", "hi")}, "batch")),
-    "ranges by time": (
-        metadata.Punctuated(END, (RANGE,), "watermark"),
-        oracle.Punctuated("end", {"v": ("lo", "hi")}, "watermark"),
+PROMISES: dict[str, tuple[metadata.Constraint, oracle.OracleConstraint]] = {
+    "ranges": (
+        metadata.FlaggedPunctuations(END, (RANGE,)),
+        oracle.PunctuationFlag("end", {"v": ("lo", "hi")}, "batch"),
     ),
-    "key": (metadata.Key((V,)), oracle.Key(("v",))),
-    "runs": (metadata.Clustered(V), oracle.Clustered("v")),
+    "ranges by time": (
+        metadata.FlaggedPunctuations(END, (RANGE,), "watermark"),
+        oracle.PunctuationFlag("end", {"v": ("lo", "hi")}, "watermark"),
+    ),
+    "key": (metadata.Key((V,)), oracle.UniqueKey(("v",))),
+    "runs": (metadata.Clustering(V), oracle.Clusters("v")),
 }
 
 

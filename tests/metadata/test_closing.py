@@ -13,7 +13,15 @@ from watersmeet.batch.plan import start
 from watersmeet.limits import limited
 from watersmeet.metadata.closing_rules import Frontier
 from watersmeet.metadata.collector import Hearing
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import (
+    Clustering,
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    Pattern,
+    SortOrder,
+)
 from watersmeet.metadata.denial import Denied
 from watersmeet.metadata.mark_files import read_table
 from watersmeet.metadata.propagation import propagates
@@ -45,7 +53,7 @@ def test_a_tuple_goes_with_the_first_frontier_that_closes_the_other_stream(
     tmp_path: Path, where: str, falling: bool, first: int, base: int
 ) -> None:
     """b's row has 5; a's order reaches the value before the first that closes it, and then that one."""
-    run = join(tmp_path, where, a=[Ordered(K, falling)])
+    run = join(tmp_path, where, a=[SortOrder(K, falling)])
     step(run, b=[{"id": 1, "k": base + 5}])
     before, computed = first + 1 if falling else first - 1, "+" in where or "-" in where
     assert step(run, a=[{"id": 2, "k": base + before}])["purgedRows"] == 0
@@ -59,7 +67,7 @@ def test_a_tuple_goes_with_the_first_frontier_that_closes_the_other_stream(
 @pytest.mark.parametrize("where", ["a.x = b.x", "a.x <= b.x AND a.x >= b.x"])
 def test_a_range_is_closed_with_both_its_ends(tmp_path: Path, where: str) -> None:
     """Rows at the ends of a punctuation's range are among those that it speaks of."""
-    ranges = Punctuated(END, (Pattern(K, K, 0),))  # from k to id
+    ranges = FlaggedPunctuations(END, (Pattern(K, K, 0),))  # from k to id
     run = join(tmp_path, f"a.k = b.k AND {where}", b=[ranges])
     step(run, a=[{"id": k, "k": k, "x": 1.0} for k in range(6)])
     step(run, b=[{"id": 4, "k": 2, "end": True}])
@@ -142,7 +150,7 @@ def test_a_frontier_of_a_time_moved_by_an_interval() -> None:
 
 QUERY = Query(
     (
-        StreamSpec("a", SCHEMA, 1, Window(), 0, promises=(Key((K,)), Clustered(K), Ordered(K), Ordered(K, True))),
+        StreamSpec("a", SCHEMA, 1, Window(), 0, promises=(Key((K,)), Clustering(K), SortOrder(K), SortOrder(K, True))),
         StreamSpec("b", SCHEMA, 1, Window(), 0),
     )
 )
@@ -164,7 +172,7 @@ def test_blocks_of_a_task_are_heard_together(tmp_path: Path) -> None:
 
 
 def test_punctuations_over_columns_that_are_not_shown_stay_inside() -> None:
-    ends = Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T)))
+    ends = FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T)))
     shown = [replace(QUERY, outputs=tuple(Output(name, Column(0, at)) for name, at in some)) for some in COLUMNS]
     assert [propagates(query, 0, ends) for query in (QUERY, *shown)] == [True, True, False]
 
@@ -174,10 +182,10 @@ COLUMNS = ([("k", K), ("t", T)], [("k", K), ("x", X)])
 
 @pytest.mark.parametrize(
     ("promise", "orphans"),
-    [(Ordered(K), [1]), (Key((K, T)), []), (Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T))), [])],
+    [(SortOrder(K), [1]), (Key((K, T)), []), (FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T))), [])],
 )
 def test_only_promises_about_the_parents_column_alone_make_orphans(
-    tmp_path: Path, promise: Promise, orphans: list[int]
+    tmp_path: Path, promise: Constraint, orphans: list[int]
 ) -> None:
     run = join(tmp_path, "a.k = b.k", a=[promise], b=[ForeignKey(K, Column(0, K))])
     step(run, b=[{"id": 1, "k": 5}, {"id": 2, "k": 9}, {"id": 3, "k": None}])
@@ -189,7 +197,7 @@ def test_only_promises_about_the_parents_column_alone_make_orphans(
 
 
 def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Ordered(K)], b=[ForeignKey(K, Column(0, K))])
+    run = join(tmp_path, "a.k = b.k", a=[SortOrder(K)], b=[ForeignKey(K, Column(0, K))])
     for at in range(12):
         step(run, b=[{"id": at, "k": at}])
     step(run, a=[{"id": 20, "k": 3}])
@@ -202,7 +210,7 @@ def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Pa
 
 def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Path) -> None:
     foreign = ForeignKey(K, Column(0, K)), ForeignKey(X, Column(2, X))
-    run = join(tmp_path, "a.k = b.k AND b.x = c.x", "abc", a=[Ordered(K)], b=foreign, c=[Ordered(X)])
+    run = join(tmp_path, "a.k = b.k AND b.x = c.x", "abc", a=[SortOrder(K)], b=foreign, c=[SortOrder(X)])
     step(run, b=[{"id": 1, "k": 5, "x": None}, {"id": 2, "k": None, "x": 5.0}, {"id": 3, "k": None, "x": None}])
     step(run, a=[{"id": 4, "k": 9}], c=[{"id": 5, "x": 9.0}])
     step(run)
@@ -224,14 +232,14 @@ def test_punctuations_that_wait_for_the_watermark_go_to_the_output_after_it(tmp_
 
 
 def test_a_frontier_never_goes_back(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Ordered(K)], b=[Ordered(K, True)])
+    run = join(tmp_path, "a.k = b.k", a=[SortOrder(K)], b=[SortOrder(K, True)])
     for at, k in enumerate((9, 3, 5, 9)):
         step(run, a=[{"id": at, "k": k}], b=[{"id": 10 + at, "k": -k}])
     assert told(run, "denied") == [1, 2, 11, 12]
 
 
 def test_punctuations_go_to_the_output_once_nothing_stored_matches(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Key((K,))], b=[Punctuated(END, (Pattern(K, K, 0),))])
+    run = join(tmp_path, "a.k = b.k", a=[Key((K,))], b=[FlaggedPunctuations(END, (Pattern(K, K, 0),))])
     step(run, a=[{"id": 1, "k": 1}], b=[{"id": 2, "k": 1}, {"id": 3, "k": 3}])
     step(run, b=[{"id": 1, "k": 0, "end": True}, {"id": 3, "k": 2, "end": True}, {"id": 9, "k": 7, "end": True}])
     out = [step(run)["punctuationsOut"] for _ in range(3)]

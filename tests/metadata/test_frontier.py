@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.constraints import Ordered
+from watersmeet.metadata.constraints import SortOrder
 from watersmeet.metadata.frontiers import beyond, further, plain, threshold
 
 LONG = 12345678901234567890123456789012345678
@@ -39,7 +39,7 @@ CENTS = Decimal("9999999999999999999999999999.9999999999")
 def test_what_lies_beyond(
     kind: pa.DataType, frontier: Any, slack: Any, falling: bool, values: list[Any], wanted: list[bool]
 ) -> None:
-    promise = Ordered(0, falling, slack)
+    promise = SortOrder(0, falling, slack)
     limit = threshold(promise, plain(pa.scalar(frontier, kind)), kind)
     found = [False] * len(values) if limit is None else beyond(pa.array(values, kind), promise, limit).tolist()
     assert found == wanted

@@ -17,7 +17,14 @@ from tests.batch.test_engine import strategies_of
 from tests.budget import search
 from tests.metadata.test_denial import PROMISES, SCHEMA
 from watersmeet.limits import limited
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import (
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    Key,
+    Pattern,
+)
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.metadata.propagation import inherited, without_useless
 from watersmeet.observe.explain import explain
@@ -34,7 +41,7 @@ from watersmeet.testing.run import Run, content_key
 
 SAYING = ("ends", "ends by time", "ends of two", "ranges", "range and text")
 LONG = 1000
-ENDS = Punctuated(5, (Pattern(2, 2, 2),))
+ENDS = FlaggedPunctuations(5, (Pattern(2, 2, 2),))
 
 
 def shown(query: Query) -> dict[Column, list[int]]:
@@ -64,7 +71,7 @@ def as_stream(name: str, query: Query, inherits: bool = True) -> StreamSpec:
     return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, promises=promises)
 
 
-def spec(name: str, *promises: Promise, window: int | None = None, delay: int = LONG) -> StreamSpec:
+def spec(name: str, *promises: Constraint, window: int | None = None, delay: int = LONG) -> StreamSpec:
     return StreamSpec(name, SCHEMA, 1, Window() if window is None else Sliding(window), delay, promises=promises)
 
 
@@ -280,14 +287,16 @@ def test_a_join_hands_on_what_it_was_handed(tmp_path: Path) -> None:
 
 
 def test_only_what_results_show_is_inherited() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
     assert [*inherited(inner, shown(inner))] == [
-        Inherited((0, 0), (2,), (False,)),
-        Inherited((1, 0), (2, 4), (True, False)),
+        InheritedPunctuations((0, 0), (2,), (False,)),
+        InheritedPunctuations((1, 0), (2, 4), (True, False)),
     ]
     outer = joined(as_stream("ab", inner), spec("c"), WHERE["k"][0])
-    assert [*inherited(outer, shown(outer))] == [Inherited((0, 0), (2,), (False,))]  # u is not shown, or not as u
+    assert [*inherited(outer, shown(outer))] == [
+        InheritedPunctuations((0, 0), (2,), (False,))
+    ]  # u is not shown, or not as u
     both = replace(inner, outputs=(*inner.outputs, Output("k2", Column(1, 2))))
     assert [promise.fields for promise in inherited(both, shown(both))] == [(2,), (6,), (6, 4), (2, 4)]
     assert not [*inherited(inner, {Column(0, 3): [0]})]
@@ -296,7 +305,7 @@ def test_only_what_results_show_is_inherited() -> None:
 
 
 def test_what_is_of_no_use_is_not_kept() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
 
     def left(outer: Query) -> list[Any]:
@@ -311,7 +320,7 @@ def test_what_is_of_no_use_is_not_kept() -> None:
 
 
 def test_people_are_told() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
     outer = joined(as_stream("ab", inner), spec("c", ENDS), WHERE["k"][0])
     said = ["those of the join itself on ab.k", "those of the join itself on ranges of ab.k and ab.u"]

@@ -16,7 +16,7 @@ from tests.metadata.test_traps import END, join, step, told
 from watersmeet.limits import limited
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.closing_rules import Within
-from watersmeet.metadata.constraints import Clustered, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.metadata.interval_ends import At, last, rounded
 from watersmeet.metadata.spans import exact
 from watersmeet.placement import Central
@@ -28,7 +28,7 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 ID, K, T, X = 0, 2, 3, 4
-RANGES = Punctuated(END, (Pattern(K, K, ID),))
+RANGES = FlaggedPunctuations(END, (Pattern(K, K, ID),))
 """From k to id."""
 BIG = 2**60
 
@@ -81,8 +81,8 @@ def test_every_table_of_marks_counts(tmp_path: Path, tables: int) -> None:
         assert step(run)["distinctRows"] == 1
 
 
-@pytest.mark.parametrize("promise", [Key((K,)), Clustered(K)])
-def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: Promise) -> None:
+@pytest.mark.parametrize("promise", [Key((K,)), Clustering(K)])
+def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: Constraint) -> None:
     run = join(tmp_path, "abs(a.k - b.k) <= 1", b=[promise])
     step(run, a=[{"id": 1, "k": 5}, {"id": 2, "k": 7}])
     for value in (4, 5, 6):
@@ -96,7 +96,7 @@ def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: 
 
 def test_a_range_beside_a_value_that_is_pinned(tmp_path: Path) -> None:
     """[!] A pattern of two columns closes only what lies in both, and several do not add up."""
-    both = Punctuated(END, (Pattern(K, K, ID), Pattern(T, T, T)))
+    both = FlaggedPunctuations(END, (Pattern(K, K, ID), Pattern(T, T, T)))
     run = join(tmp_path, "abs(a.k - b.k) <= 1 AND a.t = b.t", b=[both])
     step(run, a=[{"id": 1, "k": 5, "t": "p"}, {"id": 2, "k": 5, "t": "q"}, {"id": 3, "k": 6, "t": "p"}])
     step(run, b=[said(4, 6) | {"t": "p"}, said(4, 5) | {"t": "q"}, said(6, 6) | {"t": "q"}])
@@ -108,7 +108,11 @@ def test_a_range_beside_a_value_that_is_pinned(tmp_path: Path) -> None:
 
 def test_a_constant_of_several_columns_is_no_range(tmp_path: Path) -> None:
     """[!] (5, p) and (6, p) say nothing of what lies between two numbers of a column that has no neighbours."""
-    run = join(tmp_path, "abs(a.x - b.x) <= 1 AND a.t = b.t", b=[Punctuated(END, (Pattern(X, X, X), Pattern(T, T, T)))])
+    run = join(
+        tmp_path,
+        "abs(a.x - b.x) <= 1 AND a.t = b.t",
+        b=[FlaggedPunctuations(END, (Pattern(X, X, X), Pattern(T, T, T)))],
+    )
     step(run, a=[{"id": 1, "x": 1.0, "t": "p"}])
     step(run, b=[{"id": 0, "x": float(x), "t": "p", "end": True} for x in range(3)])
     assert step(run)["purgedRows"] == 0
@@ -181,7 +185,7 @@ def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: 
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), *ends_of, ("end", pa.bool_())])
     streams = tuple(
         StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
-        for name, promises in (("a", ()), ("b", (Punctuated(5, (Pattern(2, 3, 4),)),)))
+        for name, promises in (("a", ()), ("b", (FlaggedPunctuations(5, (Pattern(2, 3, 4),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
     query, gone = Query(streams, conjuncts, where), 0
@@ -248,7 +252,7 @@ def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:
     where = "b.x BETWEEN cast(a.i AS float) - 1D AND cast(a.i AS float)"
     streams = tuple(
         StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
-        for name, promises in (("a", ()), ("b", (Punctuated(6, (Pattern(3, 4, 5),)),)))
+        for name, promises in (("a", ()), ("b", (FlaggedPunctuations(6, (Pattern(3, 4, 5),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
     run, blank = Run(Query(streams, conjuncts, where), Store(str(tmp_path))), dict.fromkeys(schema.names) | {"ts": 0}

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.metadata.test_denial import CONSTANTS, assert_denied_alike, run_case
-from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
@@ -35,11 +35,11 @@ SCHEMA = pa.schema(TYPES)
 AT = {name: at for at, name in enumerate(TYPES)}
 
 
-def ends(*names: str) -> Punctuated:
-    return Punctuated(AT["end"], tuple(Pattern(AT[name], AT[name], AT[name]) for name in names))
+def ends(*names: str) -> FlaggedPunctuations:
+    return FlaggedPunctuations(AT["end"], tuple(Pattern(AT[name], AT[name], AT[name]) for name in names))
 
 
-def query_of(where: str, *bids: Promise, auctions: tuple[Promise, ...] = ()) -> Query:
+def query_of(where: str, *bids: Constraint, auctions: tuple[Constraint, ...] = ()) -> Query:
     streams = tuple(
         StreamSpec(name, SCHEMA, AT["ts"], Window(), 1000, promises=promises)
         for name, promises in (("a", auctions), ("b", bids))

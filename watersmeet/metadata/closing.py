@@ -7,7 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from watersmeet.metadata.closing_rules import Bounded, Frontier, Limited, Pinned, Way, Within
-from watersmeet.metadata.constraints import Clustered, Key, Ordered, Promise, Speaking
+from watersmeet.metadata.constraints import Clustering, Constraint, Key, PunctuationScheme, SortOrder
 from watersmeet.metadata.denial import fields_of, shape_of
 from watersmeet.metadata.interval_ends import At, Computed, Constant, End, computable, last
 from watersmeet.predicate.column_conditions import value_of
@@ -45,12 +45,12 @@ class Closings:
             self._ways[key] = [*limiting, *self._marked(stream, joined)]
         return self._ways[key]
 
-    def limits(self, column: Column, promise: Promise) -> bool:
+    def limits(self, column: Column, promise: Constraint) -> bool:
         """Tell whether `where` pins a column that a promise is about, or gives it ends, if the promise has ranges."""
         others = [at for at in self._by_frontier if at != column.stream]
         return all(self._sides(column, others, self._wide(column, promise)))
 
-    def _wide(self, column: Column, promise: Promise) -> bool:
+    def _wide(self, column: Column, promise: Constraint) -> bool:
         """Tell whether marks speak of more than one value of a column at once."""
         shape = shape_of(self._query, (column.stream, promise))
         return shape.spanned or shape.ranges[fields_of(promise).index(column.field)]
@@ -78,7 +78,7 @@ class Closings:
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
         spec = self._query.streams[stream]
         own = [Frontier(Column(stream, spec.time))]
-        orders = [promise for promise in spec.promises if isinstance(promise, Ordered)]
+        orders = [promise for promise in spec.promises if isinstance(promise, SortOrder)]
         own += [Frontier(Column(stream, order.field), order.falling, (stream, order)) for order in orders]
         yield from own
         for at, hidden in enumerate(spec.hidden, len(spec.schema)):
@@ -132,7 +132,7 @@ class Closings:
     def _marked(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         """Yield the ways that rest on marks: each column of the promise is pinned, or lies in an interval."""
         for promise in self._query.streams[stream].promises:
-            if not isinstance(promise, Key | Clustered | Speaking):
+            if not isinstance(promise, Key | Clustering | PunctuationScheme):
                 continue
             columns = [Column(stream, field) for field in fields_of(promise)]
             pins = [pin for column in columns if (pin := self._pin(column, joined)) is not None]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrays import Mask
-from watersmeet.metadata.constraints import Clustered, Inherited, Key, Punctuated
+from watersmeet.metadata.constraints import Clustering, FlaggedPunctuations, InheritedPunctuations, Key
 from watersmeet.metadata.denial import Denied, Source, fields_of
 from watersmeet.metadata.interval_ends import At, Constant, End, Values
 from watersmeet.predicate.model import Bound, Column
@@ -193,9 +193,9 @@ class Marked(Way):
         """Return what closes the stream, for people."""
         names = {
             Key: "the key",
-            Clustered: "the runs",
-            Punctuated: "punctuations",
-            Inherited: "the join's punctuations",
+            Clustering: "the runs",
+            FlaggedPunctuations: "punctuations",
+            InheritedPunctuations: "the join's punctuations",
         }
         columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
         return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"

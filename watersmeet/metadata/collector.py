@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Mask
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
+from watersmeet.metadata.constraints import Clustering, FlaggedPunctuations, ForeignKey, Key, SortOrder
 from watersmeet.metadata.denial import Denied, fields_of, shape_of
 from watersmeet.metadata.frontiers import Plain, beyond, further, furthest
 from watersmeet.metadata.mark_files import write_table
@@ -55,7 +55,7 @@ def parent_denied(query: Query, promise: ForeignKey, values: pa.Array, denied: D
         source = parent.stream, given
         if isinstance(given, ForeignKey) or fields_of(given) != (parent.field,):
             continue
-        if isinstance(given, Ordered):
+        if isinstance(given, SortOrder):
             limit = denied.frontiers.get(source)
             found |= beyond(values, given, limit) if limit is not None else False
         elif denied.marks.get(source):
@@ -114,7 +114,7 @@ class Hearing:
         """Tell which rows of a stream are punctuations."""
         found = np.zeros(rows.num_rows, bool)
         for promise in self.plan.query.streams[stream].promises:
-            if isinstance(promise, Punctuated):
+            if isinstance(promise, FlaggedPunctuations):
                 found |= flagged(rows, stream, promise)
         return found
 
@@ -125,9 +125,9 @@ class Hearing:
             match promise:
                 case Key(fields):
                     self._marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
-                case Clustered(field):
+                case Clustering(field):
                     self._values[at] = [_distinct(*self._values[at], rows.column(f"s{stream}_{field}"))]
-                case Ordered(field, falling):
+                case SortOrder(field, falling):
                     kind = self.plan.query.type_of(Column(stream, field))
                     reached = furthest(rows.column(f"s{stream}_{field}"), falling)
                     self._frontiers[at] = further(self._frontiers.get(at), reached, kind, falling)
@@ -136,7 +136,7 @@ class Hearing:
         """Tell which punctuations lack a value that their patterns need: NULL is never a wildcard."""
         found = np.zeros(rows.num_rows, bool)
         for promise in self.plan.query.streams[stream].promises:
-            if isinstance(promise, Punctuated):
+            if isinstance(promise, FlaggedPunctuations):
                 ends = {end for pattern in promise.patterns for end in (pattern.low, pattern.high)}
                 nulls = [pc.is_null(rows.column(f"s{stream}_{end}")).to_numpy(zero_copy_only=False) for end in ends]
                 found |= flagged(rows, stream, promise) & np.logical_or.reduce(nulls)
@@ -145,7 +145,7 @@ class Hearing:
     def said(self, stream: int, rows: pa.RecordBatch) -> None:
         """Listen to punctuations."""
         for number, promise in enumerate(self.plan.query.streams[stream].promises):
-            if isinstance(promise, Punctuated):
+            if isinstance(promise, FlaggedPunctuations):
                 mine = rows.filter(pa.array(flagged(rows, stream, promise)))
                 low, high = (
                     [mine.column(f"s{stream}_{getattr(pattern, end)}") for pattern in promise.patterns]
@@ -156,7 +156,7 @@ class Hearing:
                 if mine.num_rows and self._goes_on((stream, number), promise):
                     self._waiting[stream, number].append(said(promise, stream, mine, since))
 
-    def _goes_on(self, at: Number, promise: Punctuated) -> bool:
+    def _goes_on(self, at: Number, promise: FlaggedPunctuations) -> bool:
         return at in self.plan.metadata.propagated or propagates(self.plan.query, at[0], promise)
 
     def accepted(self, stream: int, rows: pa.RecordBatch) -> None:
@@ -206,7 +206,7 @@ class Hearing:
         return write_table(self.plan.store, f"{self.plan.name}-{self.name}-{what}-{at[0]}-{at[1]}", table)
 
 
-def flagged(rows: pa.RecordBatch, stream: int, promise: Punctuated) -> Mask:
+def flagged(rows: pa.RecordBatch, stream: int, promise: FlaggedPunctuations) -> Mask:
     """Tell which rows are punctuations of a kind; a flag that is NULL means data."""
     flag = rows.column(f"s{stream}_{promise.flag}")
     mask: Mask = pc.fill_null(flag, False).to_numpy(zero_copy_only=False)

@@ -12,7 +12,7 @@ from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraints import Effect
 from watersmeet.metadata.declarations import (
     Between,
-    Constraint,
+    ConstraintDeclaration,
     Punctuations,
     between,
     clustered,
@@ -40,7 +40,7 @@ WINDOW = {
 _NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
-def parse_promise(text: str, tokens: Sequence[Token]) -> Constraint | Punctuations:
+def parse_promise(text: str, tokens: Sequence[Token]) -> ConstraintDeclaration | Punctuations:
     """Parse one promise.
 
     Args:
@@ -152,11 +152,11 @@ def _listed(words: Words, item: Callable[[Words], str]) -> list[str]:
     return found
 
 
-def _key(words: Words) -> Constraint:
+def _key(words: Words) -> ConstraintDeclaration:
     return key(*_listed(words, Words.name))
 
 
-def _ordered(words: Words) -> Constraint:
+def _ordered(words: Words) -> ConstraintDeclaration:
     column = words.name()
     falling = words.take("DESC")
     if not falling:
@@ -168,7 +168,7 @@ def _ordered(words: Words) -> Constraint:
     return ordered(column, slack, falling)
 
 
-def _clustered(words: Words) -> Constraint:
+def _clustered(words: Words) -> ConstraintDeclaration:
     column, slack = words.name(), words.slack()
     if slack is None:
         return clustered(column)
@@ -177,7 +177,7 @@ def _clustered(words: Words) -> Constraint:
     return clustered(column, int(slack))
 
 
-def _foreign_key(words: Words) -> Constraint:
+def _foreign_key(words: Words) -> ConstraintDeclaration:
     columns = _listed(words, Words.name)
     words.need("REFERENCES")
     stream = words.name()
@@ -220,7 +220,7 @@ def _effect(words: Words) -> Effect | None:
     return "watermark"
 
 
-_FORMS: dict[tuple[str, ...], Callable[[Words], Constraint | Punctuations]] = {
+_FORMS: dict[tuple[str, ...], Callable[[Words], ConstraintDeclaration | Punctuations]] = {
     ("KEY",): _key,
     ("ORDERED", "BY"): _ordered,
     ("CLUSTERED", "BY"): _clustered,

@@ -27,7 +27,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
+class Clustering:
     """Rows of one value come together: one whose run is over can't come again.
 
     Attributes:
@@ -40,7 +40,7 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class SortOrder:
     """Values of a column don't fall, or don't rise: what lies beyond the frontier can't come any more.
 
     Attributes:
@@ -83,7 +83,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuated:
+class FlaggedPunctuations:
     """Some rows of the stream are punctuations: no row that matches their patterns comes after them.
 
     Attributes:
@@ -98,7 +98,7 @@ class Punctuated:
 
 
 @dataclass(frozen=True, slots=True)
-class Inherited:
+class InheritedPunctuations:
     """The stream is a join, which puts punctuations out: no result of it that matches them comes after them.
 
     Attributes:
@@ -112,26 +112,26 @@ class Inherited:
     ranges: tuple[bool, ...]
 
 
-Speaking = Punctuated | Inherited
+PunctuationScheme = FlaggedPunctuations | InheritedPunctuations
 """A promise by punctuations."""
-Promise = Key | Clustered | Ordered | ForeignKey | Speaking
+Constraint = Key | Clustering | SortOrder | ForeignKey | PunctuationScheme
 
 
-def read_by(promise: Promise) -> frozenset[int]:
+def read_by(promise: Constraint) -> frozenset[int]:
     """Return the columns of its stream, by position, that a promise needs to see in new rows."""
     match promise:
-        case Key(fields) | Inherited(_, fields):
+        case Key(fields) | InheritedPunctuations(_, fields):
             return frozenset(fields)
-        case Punctuated(flag, patterns):
+        case FlaggedPunctuations(flag, patterns):
             return frozenset({flag, *(at for pattern in patterns for at in (pattern.field, pattern.low, pattern.high))})
-        case Clustered(field) | Ordered(field) | ForeignKey(field):
+        case Clustering(field) | SortOrder(field) | ForeignKey(field):
             return frozenset({field})
 
 
 Name = Callable[[Column], str]
 
 
-def described(stream: int, promise: Promise, name: Name, type_of: Callable[[Column], pa.DataType]) -> str:
+def described(stream: int, promise: Constraint, name: Name, type_of: Callable[[Column], pa.DataType]) -> str:
     """Return what a stream promises, in words that are the same for the same promise only.
 
     Args:
@@ -143,22 +143,22 @@ def described(stream: int, promise: Promise, name: Name, type_of: Callable[[Colu
     match promise:
         case Key(fields):
             return f"key ({', '.join(name(Column(stream, field)) for field in fields)})"
-        case Clustered(field, slack):
+        case Clustering(field, slack):
             return f"{name(Column(stream, field))} clustered, slack {slack}"
-        case Ordered(field, falling):
+        case SortOrder(field, falling):
             column = Column(stream, field)
             return f"{name(column)} {'falling' if falling else 'rising'}, slack {_slack(promise, type_of(column))}"
         case ForeignKey(field, parent):
             return f"foreign key ({name(Column(stream, field))}) references {name(parent)}"
-        case Punctuated(flag, patterns, effect):
+        case FlaggedPunctuations(flag, patterns, effect):
             on = " and ".join(_pattern(stream, pattern, name) for pattern in patterns)
             return f"{name(Column(stream, flag))} on {on}, effect by {effect}"
-        case Inherited(_, fields, ranges):
+        case InheritedPunctuations(_, fields, ranges):
             named = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
             return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in named)}"
 
 
-def _slack(promise: Ordered, kind: pa.DataType) -> str:
+def _slack(promise: SortOrder, kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return format_seconds(int(promise.slack))
     return f"{promise.slack} days" if pa.types.is_date(kind) else str(promise.slack)

@@ -16,7 +16,7 @@ from watersmeet.metadata.constraints import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class KeyOf:
+class KeyDeclaration:
     """No two rows have the same values of some columns; made by `wm.key`."""
 
     columns: tuple[str, ...]
@@ -32,7 +32,7 @@ class KeyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteredBy:
+class ClusteringDeclaration:
     """Rows of one value come together; made by `wm.clustered`."""
 
     column: str
@@ -50,7 +50,7 @@ class ClusteredBy:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedBy:
+class OrderDeclaration:
     """Values of a column don't fall, or don't rise; made by `wm.ordered`."""
 
     column: str
@@ -82,7 +82,7 @@ class OrderedBy:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class ForeignKeyDeclaration:
     """Each value of a column is one of another stream's column; made by `wm.foreign_key`."""
 
     column: str
@@ -130,22 +130,22 @@ class Punctuations:
         return "wm.punctuations(frame=...)" if self.flag is None else f"wm.punctuations(flag={self.flag!r})"
 
 
-Constraint = KeyOf | ClusteredBy | OrderedBy | References
+ConstraintDeclaration = KeyDeclaration | ClusteringDeclaration | OrderDeclaration | ForeignKeyDeclaration
 
 
 # -- what users call
 
 
-def key(*columns: str) -> KeyOf:
+def key(*columns: str) -> KeyDeclaration:
     """Promise that values of some columns, taken together, come in one batch only.
 
     >>> print(key("id"))
     wm.key('id')
     """
-    return KeyOf(columns)
+    return KeyDeclaration(columns)
 
 
-def clustered(column: str, slack: int = 0) -> ClusteredBy:
+def clustered(column: str, slack: int = 0) -> ClusteringDeclaration:
     """Promise that rows of one value come together: a value that was missing does not come again.
 
     Args:
@@ -155,12 +155,12 @@ def clustered(column: str, slack: int = 0) -> ClusteredBy:
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
-    return ClusteredBy(column, to_python(slack))
+    return ClusteringDeclaration(column, to_python(slack))
 
 
 def ordered(
     column: str, slack: int | float | Decimal | str | timedelta | None = None, falling: bool = False
-) -> OrderedBy:
+) -> OrderDeclaration:
     """Promise that values of a column don't fall from one batch to the next.
 
     Args:
@@ -173,10 +173,10 @@ def ordered(
     """
     if isinstance(slack, str):
         slack = timedelta(microseconds=microseconds(slack, f"slack of wm.ordered({column!r})"))
-    return OrderedBy(column, 0 if slack is None else to_python(slack), to_python(falling))
+    return OrderDeclaration(column, 0 if slack is None else to_python(slack), to_python(falling))
 
 
-def foreign_key(column: str, parent: str) -> References:
+def foreign_key(column: str, parent: str) -> ForeignKeyDeclaration:
     """Promise that each value of a column is one of another stream's column.
 
     Args:
@@ -186,7 +186,7 @@ def foreign_key(column: str, parent: str) -> References:
     >>> print(foreign_key("auction", "auctions.id"))
     wm.foreign_key('auction', 'auctions.id')
     """
-    return References(column, parent)
+    return ForeignKeyDeclaration(column, parent)
 
 
 def between(low: str, high: str) -> Between:

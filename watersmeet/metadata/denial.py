@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Mask
 from watersmeet.formatting import value_at
 from watersmeet.metadata.constraint_state import Promises, at
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Key, Ordered, Promise, Punctuated
+from watersmeet.metadata.constraints import (
+    Clustering,
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    Key,
+    SortOrder,
+)
 from watersmeet.metadata.frontiers import beyond, threshold
 from watersmeet.metadata.mark_files import opened
 from watersmeet.metadata.marks import Marks, Shape, merged
@@ -22,7 +30,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.store.store import Store
 
-Source = tuple[int, Promise]
+Source = tuple[int, Constraint]
 """A promise of a stream, by the stream's position."""
 
 
@@ -72,12 +80,12 @@ class Denied:
                 held[left.to_numpy()] = whole.holds(low, high, self.watermark)
         return held
 
-    def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Promise]]":
+    def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
         """Yield for each promise of a stream which of some new rows it denies."""
         for promise in self.query.streams[stream].promises:
             source = stream, promise
             values = [rows.column(f"s{stream}_{at}") for at in fields_of(promise)]
-            if isinstance(promise, Ordered):
+            if isinstance(promise, SortOrder):
                 limit = self.frontiers.get(source)
                 if limit is not None:
                     yield beyond(values[0], promise, limit), promise
@@ -85,7 +93,7 @@ class Denied:
                 yield self.find(source, values)[1] >= 0, promise
 
     def reason(
-        self, stream: int, promise: Promise, rows: pa.RecordBatch, row: int, wanted: Collection[str] | None = None
+        self, stream: int, promise: Constraint, rows: pa.RecordBatch, row: int, wanted: Collection[str] | None = None
     ) -> str:
         """Return why a promise denies a row, for people.
 
@@ -101,7 +109,7 @@ class Denied:
         open_to_all = wanted is None or all(names[at].lower() in wanted for at in fields)
         told = [f" {value_at(value, 0)}" if open_to_all else "" for value in values]
         shown = ", ".join(f"{names[at]}{value}" for at, value in zip(fields, told, strict=True))
-        if isinstance(promise, Ordered):
+        if isinstance(promise, SortOrder):
             side, limit = "above" if promise.falling else "below", self.frontiers[stream, promise]
             reached = f"{value_at(pa.repeat(limit, 1), 0)}, which the order had reached"
             return f"{shown} lies {side} {reached if open_to_all else 'what the order had reached'}"
@@ -115,29 +123,29 @@ class Denied:
 
 _CLOSED = {
     Key: "was seen before (key),",
-    Clustered: "was over: the last of its run came",
-    Punctuated: "was closed by a punctuation",
-    Inherited: "was closed by a punctuation of the join",
+    Clustering: "was over: the last of its run came",
+    FlaggedPunctuations: "was closed by a punctuation",
+    InheritedPunctuations: "was closed by a punctuation of the join",
 }
 
 
-def fields_of(promise: Promise) -> tuple[int, ...]:
+def fields_of(promise: Constraint) -> tuple[int, ...]:
     """Return the columns that a promise is about."""
     match promise:
-        case Key(fields) | Inherited(_, fields):
+        case Key(fields) | InheritedPunctuations(_, fields):
             return fields
-        case Punctuated(_, patterns):
+        case FlaggedPunctuations(_, patterns):
             return tuple(pattern.field for pattern in patterns)
-        case Clustered(field) | Ordered(field) | ForeignKey(field):
+        case Clustering(field) | SortOrder(field) | ForeignKey(field):
             return (field,)
 
 
-def ranges_of(promise: Promise) -> tuple[bool, ...]:
+def ranges_of(promise: Constraint) -> tuple[bool, ...]:
     """Return for each column that a promise is about whether it speaks of ranges, not of values."""
     match promise:
-        case Punctuated(_, patterns):
+        case FlaggedPunctuations(_, patterns):
             return tuple(not pattern.constant for pattern in patterns)
-        case Inherited(_, _, ranges):
+        case InheritedPunctuations(_, _, ranges):
             return ranges
     return (False,) * len(fields_of(promise))
 
@@ -162,7 +170,7 @@ def denied(query: Query, store: Store, watermark: int | None, promises: Promises
     for stream, spec in enumerate(query.streams):
         for number, promise in enumerate(spec.promises):
             source, known = (stream, promise), at(promises, stream, number)
-            if isinstance(promise, Ordered):
+            if isinstance(promise, SortOrder):
                 limit = threshold(promise, known.frontier, query.type_of(Column(stream, promise.field)))
                 frontiers |= {} if limit is None else {source: limit}
             elif known.files:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrays import Mask
-from watersmeet.metadata.constraints import Ordered
+from watersmeet.metadata.constraints import SortOrder
 
 Plain = int | str | None
 
@@ -64,7 +64,7 @@ def scalar(found: int | str, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(int(found), pa.int64()).cast(kind)
 
 
-def threshold(promise: Ordered, frontier: Plain, kind: pa.DataType) -> pa.Scalar | None:
+def threshold(promise: SortOrder, frontier: Plain, kind: pa.DataType) -> pa.Scalar | None:
     """Return the value beyond which rows are denied: the frontier less the slack; None if no value can lie there."""
     if frontier is None:
         return None
@@ -81,14 +81,14 @@ def threshold(promise: Ordered, frontier: Plain, kind: pa.DataType) -> pa.Scalar
         return None
 
 
-def _moved(promise: Ordered, frontier: Decimal, scale: int) -> Decimal:
+def _moved(promise: SortOrder, frontier: Decimal, scale: int) -> Decimal:
     """Return a frontier less the slack, towards it at the first value that has as many digits as the column's."""
     with localcontext(prec=200):  # [!] by default Python rounds to 28 digits, and Spark's decimals have up to 38
         moved = frontier + Decimal(promise.slack) * (1 if promise.falling else -1)
         return moved.quantize(Decimal(1).scaleb(-scale), ROUND_FLOOR if promise.falling else ROUND_CEILING)
 
 
-def beyond(values: pa.Array, promise: Ordered, limit: pa.Scalar) -> Mask:
+def beyond(values: pa.Array, promise: SortOrder, limit: pa.Scalar) -> Mask:
     """Tell which values lie beyond a threshold, never at it; NULL does not."""
     if not promise.falling:
         return _true(pc.less(values, limit))

@@ -16,7 +16,14 @@ from watersmeet.batch.side_outputs import shown as row_shown
 from watersmeet.formatting import value_at
 from watersmeet.metadata.collector import Heard, Judged, judged, parent_denied
 from watersmeet.metadata.constraint_state import MarkFile, Promised, at
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Ordered, Punctuated, Speaking
+from watersmeet.metadata.constraints import (
+    Clustering,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    PunctuationScheme,
+    SortOrder,
+)
 from watersmeet.metadata.denial import Denied, Source, shape_of
 from watersmeet.metadata.frontiers import further
 from watersmeet.metadata.mark_files import coalesced, opened, read_table, write_table
@@ -70,13 +77,13 @@ class Marking:
         )
         waiting = tuple(part.waiting for part in heard if part.waiting is not None)
         match promise:
-            case Ordered():
+            case SortOrder():
                 return self._ordered(stream, promise, before, heard)
-            case Clustered():
+            case Clustering():
                 return self._clustered(number, promise, before, files)
-            case Inherited():
+            case InheritedPunctuations():
                 return self._inherited(number, promise, before, denied)
-            case Punctuated():
+            case FlaggedPunctuations():
                 left = self._put_out(number, promise, before.waiting, denied)
             case ForeignKey():
                 left = self._orphaned(number, before, denied)
@@ -84,7 +91,7 @@ class Marking:
                 left = ()
         return replace(self._with(number, before, files), waiting=(*left, *waiting))
 
-    def _ordered(self, stream: int, promise: Ordered, before: Promised, heard: Sequence[Heard]) -> Promised:
+    def _ordered(self, stream: int, promise: SortOrder, before: Promised, heard: Sequence[Heard]) -> Promised:
         kind, reached = self.plan.query.type_of(Column(stream, promise.field)), before.frontier
         for part in heard:
             reached = further(reached, part.frontier, kind, promise.falling)
@@ -103,7 +110,9 @@ class Marking:
         since = max((int(marks.terms.since.max(initial=ALWAYS)) for marks in undated), default=ALWAYS)
         return replace(before, files=recall.dated(kept, since))
 
-    def _clustered(self, number: Number, promise: Clustered, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
+    def _clustered(
+        self, number: Number, promise: Clustering, before: Promised, files: tuple[MarkFile, ...]
+    ) -> Promised:
         """Return a promise of clusters after a batch that brought some values.
 
         A value is over at the end of the (slack + 1)-th later batch that lacks it; batches that bring none don't count.
@@ -123,7 +132,7 @@ class Marking:
         table = from_rows(shape, [values], [values], self.plan.batch)
         return self._with(number, over, (self._written(number, "over", table),) if len(values) else ())
 
-    def _inherited(self, number: Number, promise: Inherited, before: Promised, denied: Denied) -> Promised:
+    def _inherited(self, number: Number, promise: InheritedPunctuations, before: Promised, denied: Denied) -> Promised:
         """Return an inherited promise after a batch in which the stream's join may have put punctuations out."""
         new, files = self.plan.metadata.inherited.get(number, ()), tuple[MarkFile, ...]()
         left = self._put_out(number, promise, before.waiting, denied)
@@ -141,7 +150,7 @@ class Marking:
     # -- what waits
 
     def _put_out(
-        self, number: Number, promise: Speaking, waiting: tuple[MarkFile, ...], denied: Denied
+        self, number: Number, promise: PunctuationScheme, waiting: tuple[MarkFile, ...], denied: Denied
     ) -> tuple[MarkFile, ...]:
         """Write the punctuations that may go to the output; return the files of those that wait on.
 
@@ -157,10 +166,10 @@ class Marking:
         self._on(number, promise, rows.take(pa.array(go)))
         return self._kept(number, rows, np.delete(np.arange(rows.num_rows), go))
 
-    def _on(self, number: Number, promise: Speaking, rows: pa.RecordBatch) -> None:
+    def _on(self, number: Number, promise: PunctuationScheme, rows: pa.RecordBatch) -> None:
         """Write punctuations to the output, but for those that an inner join has put out, and for an outer join."""
         query, stream = self.plan.query, number[0]
-        if isinstance(promise, Punctuated) and propagates(query, stream, promise):
+        if isinstance(promise, FlaggedPunctuations) and propagates(query, stream, promise):
             self._side("punctuation", stream, shown(query, stream, promise, rows))
         if number in self.plan.metadata.propagated:
             self.report.propagated.append((number, self._written(number, "handed", handed(rows))))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.closing_rules import Way
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Ordered, Promise, Speaking
+from watersmeet.metadata.constraints import Constraint, ForeignKey, InheritedPunctuations, PunctuationScheme, SortOrder
 from watersmeet.metadata.denial import fields_of, ranges_of
 from watersmeet.metadata.superseded import is_keyed, superseding
 from watersmeet.predicate.model import Column
@@ -73,13 +73,13 @@ class Outlook:
             for promise in stream.promises:
                 if isinstance(promise, ForeignKey):
                     yield from self._parentless(at, promise)
-                elif (at, promise) not in used and not isinstance(promise, Inherited):
+                elif (at, promise) not in used and not isinstance(promise, InheritedPunctuations):
                     yield self._idle(at, promise)
 
     def _parentless(self, stream: int, promise: ForeignKey) -> Iterator[str]:
         """Yield why a foreign key finds no orphans: nothing ever denies values of the parent that did not come."""
         named, parent = self._query.name_of(promise.parent), self._query.streams[promise.parent.stream]
-        speaking = (given for given in parent.promises if isinstance(given, Ordered | Speaking))
+        speaking = (given for given in parent.promises if isinstance(given, SortOrder | PunctuationScheme))
         if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
             promised = self._query.describe_constraint(stream, promise)
             said = f"Stream '{self._query.streams[stream].name}' promises {promised}"
@@ -96,7 +96,7 @@ class Outlook:
             return []
         return self._closings.ways(stream, [at for at in range(len(self._query.streams)) if at != stream])
 
-    def _idle(self, stream: int, promise: Promise) -> str:
+    def _idle(self, stream: int, promise: Constraint) -> str:
         """Return why a promise lets no state go."""
         name = self._query.streams[stream].name
         if self._query.optional:
@@ -104,12 +104,12 @@ class Outlook:
             return f"{said}, which lets no state go: with how=, only windows do. It only turns rows away."
         columns = [Column(stream, at) for at in fields_of(promise)]
         free = [
-            column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
+            column for column in columns if isinstance(promise, SortOrder) or not self._closings.limits(column, promise)
         ]
         names = " and ".join(self._query.name_of(column) for column in free)
         kinds = " and ".join(dict.fromkeys(spark_name(self._query.type_of(column)) for column in free))
-        how = "bounds" if isinstance(promise, Ordered) else "equates"
-        nor = "" if isinstance(promise, Ordered) else ", and with no constant"
+        how = "bounds" if isinstance(promise, SortOrder) else "equates"
+        nor = "" if isinstance(promise, SortOrder) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(promise)) else ""
         return (
             f"Stream '{name}' promises {self._query.describe_constraint(stream, promise)}, which lets no state go: "

@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints
 from watersmeet.metadata.closing import Classes, Closings
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Punctuated, Speaking
+from watersmeet.metadata.constraints import (
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    PunctuationScheme,
+)
 from watersmeet.metadata.denial import fields_of, ranges_of
 from watersmeet.metadata.marks import ALWAYS
 from watersmeet.metadata.stored_columns import Stored
@@ -24,12 +30,12 @@ from watersmeet.query.query import Query
 SINCE = "since"
 
 
-def propagates(query: Query, stream: int, promise: Punctuated) -> bool:
+def propagates(query: Query, stream: int, promise: FlaggedPunctuations) -> bool:
     """Tell whether the output shows every column that a punctuation speaks of."""
     return all(Column(stream, field) in query.output_columns for field in fields_of(promise))
 
 
-def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[Inherited]:
+def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[InheritedPunctuations]:
     """Yield what a join's punctuations promise of its results, as a stream of another join.
 
     A column stands for those that `where` equates with it, too: results are alike in them.
@@ -41,12 +47,12 @@ def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[I
     equal = Classes(query)
     for stream, spec in enumerate(query.streams):
         for number, promise in enumerate(spec.promises):
-            if isinstance(promise, Speaking):
+            if isinstance(promise, PunctuationScheme):
                 columns = [Column(stream, field) for field in fields_of(promise)]
                 alike = [[column, *(other for other, _ in equal.others(column))] for column in columns]
                 places = [[at for column in found for at in shown.get(column, ())] for found in alike]
                 for fields in product(*places):
-                    yield Inherited((stream, number), fields, ranges_of(promise))
+                    yield InheritedPunctuations((stream, number), fields, ranges_of(promise))
 
 
 def without_useless(query: Query) -> Query:
@@ -60,16 +66,18 @@ def without_useless(query: Query) -> Query:
     goes_on = {promise.source for promise in inherited(query, {output.column: [0] for output in query.outputs})}
     parents = {p.parent for stream in query.streams for p in stream.promises if isinstance(p, ForeignKey)}
 
-    def wanted(at: int, number: int, promise: Promise) -> bool:
+    def wanted(at: int, number: int, promise: Constraint) -> bool:
         told = any(Column(at, field) in parents for field in fields_of(promise))
-        return not isinstance(promise, Inherited) or told or (at, promise) in used or (at, number) in goes_on
+        return (
+            not isinstance(promise, InheritedPunctuations) or told or (at, promise) in used or (at, number) in goes_on
+        )
 
     kept = [[p for n, p in enumerate(stream.promises) if wanted(at, n, p)] for at, stream in enumerate(query.streams)]
     named = zip(query.streams, kept, strict=True)
     return replace(query, streams=tuple(replace(stream, promises=tuple(promises)) for stream, promises in named))
 
 
-def said(promise: Punctuated, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:
+def said(promise: FlaggedPunctuations, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:
     """Return punctuations as they wait: the ends of their patterns, and since when they are in effect."""
     columns = {
         f"{end}{at}": rows.column(f"s{stream}_{getattr(pattern, end)}")
@@ -80,7 +88,7 @@ def said(promise: Punctuated, stream: int, rows: pa.RecordBatch, since: Ints | i
 
 
 def ready(
-    promise: Speaking, stream: int, waiting: pa.RecordBatch, stored: Stored, watermark: int | None, duck: Duck
+    promise: PunctuationScheme, stream: int, waiting: pa.RecordBatch, stored: Stored, watermark: int | None, duck: Duck
 ) -> Ints:
     """Return which of the punctuations that wait may go to the output.
 
@@ -110,7 +118,7 @@ def handed(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index(SINCE), SINCE, since)
 
 
-def shown(query: Query, stream: int, promise: Punctuated, rows: pa.RecordBatch) -> pa.Table:
+def shown(query: Query, stream: int, promise: FlaggedPunctuations, rows: pa.RecordBatch) -> pa.Table:
     """Return punctuations as they are written: a column for each constant, two for each range."""
     names = query.streams[stream].schema.names
     columns: dict[str, pa.Array] = {}

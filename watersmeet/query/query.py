@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from watersmeet.arguments import format_seconds
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, described, read_by
+from watersmeet.metadata.constraints import (
+    Constraint,
+    ForeignKey,
+    InheritedPunctuations,
+    PunctuationScheme,
+    described,
+    read_by,
+)
 from watersmeet.predicate.model import Column, Conjunct, Dialect, FixedColumn, HiddenColumn, PythonPredicate
 from watersmeet.predicate.numbers import can_hash, has_numbers
 from watersmeet.predicate.types import spark_name
@@ -98,7 +105,7 @@ class StreamSpec:
     tests: "tuple[Test, ...]" = ()
     nested: NestedTimes | None = None
     ahead: int | None = None
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[Constraint, ...] = ()
     table: bool = False
     refreshed: bool = False
     derived: bool = False
@@ -128,7 +135,7 @@ class StreamSpec:
     @property
     def inherited_punctuations(self) -> frozenset[tuple[int, int]]:
         """The punctuations that it inherits from its join; see `Inherited`."""
-        return frozenset(promise.source for promise in self.promises if isinstance(promise, Inherited))
+        return frozenset(promise.source for promise in self.promises if isinstance(promise, InheritedPunctuations))
 
     @property
     def columns(self) -> list[pa.Field]:
@@ -556,10 +563,10 @@ class Query:
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
-                kind = "punctuations" if isinstance(promise, Speaking) else "constraints"
+                kind = "punctuations" if isinstance(promise, PunctuationScheme) else "constraints"
                 parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, promise))
         return parts
 
-    def describe_constraint(self, stream: int, promise: Promise) -> str:
+    def describe_constraint(self, stream: int, promise: Constraint) -> str:
         """Return a constraint of a stream in words."""
         return described(stream, promise, self.name_of, self.type_of)

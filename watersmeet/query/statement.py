@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraint_clauses import WINDOW, parse_promise
-from watersmeet.metadata.declarations import Constraint, Punctuations
+from watersmeet.metadata.declarations import ConstraintDeclaration, Punctuations
 from watersmeet.predicate.scope import same_name
 from watersmeet.predicate.source import Source
 from watersmeet.query.sql_joins import JoinClause, JoinKind, split_joins, split_subqueries
@@ -27,7 +27,7 @@ class Brackets(NamedTuple):
 
     window: Window = Window()
     time: str | None = None
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
 
 
@@ -121,7 +121,7 @@ class SourceStream:
     name: str
     window: Window
     time: str | None
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
     alias_of: str | None = None
 

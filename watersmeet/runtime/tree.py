@@ -9,7 +9,7 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, Kind
 from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Inherited
+from watersmeet.metadata.constraints import InheritedPunctuations
 from watersmeet.metadata.plan import Number
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
@@ -93,7 +93,7 @@ def inherit(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
         (at, number): tuple(file for source, file in job.propagated if source == promise.source)
         for at, job in inner.items()
         for number, promise in enumerate(plan.query.streams[at].promises)
-        if isinstance(promise, Inherited)
+        if isinstance(promise, InheritedPunctuations)
     }
     files = {number: files for number, files in inherited.items() if files}
     return replace(plan, metadata=replace(plan.metadata, inherited=files))

@@ -21,14 +21,14 @@ Announced = tuple[int, Row]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class UniqueKey:
     """Denies the values of `columns`, taken together, that an earlier batch has brought."""
 
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
+class Clusters:
     """Denies a value once `slack + 1` batches in a row have lacked it; batches without any value do not count."""
 
     column: str
@@ -36,7 +36,7 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class Order:
     """Denies values below the largest of the earlier batches (above the smallest, if `falling`) by more than `slack`.
 
     NaN is above all other values, so only a falling order denies it; it moves no frontier.
@@ -49,7 +49,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ParentKey:
     """Denies nothing; rows are orphans whose value is denied as `parent_column` of `parent` and was never accepted."""
 
     column: str
@@ -58,7 +58,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuated:
+class PunctuationFlag:
     """Denies what punctuations announce: they are the rows of the stream whose `flag` is TRUE.
 
     Attributes:
@@ -74,19 +74,19 @@ class Punctuated:
     effect: Literal["batch", "watermark"] = "batch"
 
 
-Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
+OracleConstraint = UniqueKey | Clusters | Order | ParentKey | PunctuationFlag
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
     """The rows of a stream that its promises deny after some batch; those that will be late are not meant."""
 
-    tests: Sequence[tuple[Promise, Test]] = ()
+    tests: Sequence[tuple[OracleConstraint, Test]] = ()
 
     def __contains__(self, row: Row) -> bool:
         return bool(self.reasons(row))
 
-    def reasons(self, row: Row) -> list[Promise]:
+    def reasons(self, row: Row) -> list[OracleConstraint]:
         """The promises that deny a row."""
         return [promise for promise, denies in self.tests if denies(row)]
 
@@ -95,41 +95,43 @@ class Denial:
         return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
 
 
-def lacks_a_value(told: Iterable[Punctuated], punctuation: Row) -> bool:
+def lacks_a_value(told: Iterable[PunctuationFlag], punctuation: Row) -> bool:
     """Whether a punctuation has NULL where its pattern needs a value."""
     return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
 
 
-def _ends(promise: Punctuated) -> dict[str, tuple[str, str]]:
+def _ends(promise: PunctuationFlag) -> dict[str, tuple[str, str]]:
     """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
     return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
 
 
-def _columns(promise: Promise) -> set[str]:
+def _columns(promise: OracleConstraint) -> set[str]:
     """The columns on whose values alone it depends whether a promise denies a row."""
     match promise:
-        case Key(columns):
+        case UniqueKey(columns):
             return set(columns)
-        case Clustered(column) | Ordered(column):
+        case Clusters(column) | Order(column):
             return {column}
-        case Punctuated():
+        case PunctuationFlag():
             return set(promise.on)
-        case ForeignKey():
+        case ParentKey():
             return set()
 
 
-def denying(promise: Promise, batches: Batches, punctuations: Iterable[Announced], watermark: int | None) -> Test:
+def denying(
+    promise: OracleConstraint, batches: Batches, punctuations: Iterable[Announced], watermark: int | None
+) -> Test:
     """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
     match promise:
-        case Key():
+        case UniqueKey():
             return _seen(promise, batches)
-        case Clustered():
+        case Clusters():
             return _over(promise, batches)
-        case Ordered():
+        case Order():
             return _beyond(promise, batches)
-        case Punctuated():
+        case PunctuationFlag():
             return _announced(promise, punctuations, watermark)
-        case ForeignKey():
+        case ParentKey():
             return _nothing
 
 
@@ -137,7 +139,7 @@ def _nothing(row: Row) -> bool:
     return False
 
 
-def _seen(key: Key, batches: Batches) -> Test:
+def _seen(key: UniqueKey, batches: Batches) -> Test:
     """Denies values that any row has had, if none of them is NULL."""
     seen = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
 
@@ -148,7 +150,7 @@ def _seen(key: Key, batches: Batches) -> Test:
     return denies
 
 
-def _over(run: Clustered, batches: Batches) -> Test:
+def _over(run: Clusters, batches: Batches) -> Test:
     """Denies values that too many batches in a row have lacked; for ever, even if they come again."""
     lacked: dict[Place, int] = {}  # by how many of the last batches
     over: set[Place] = set()
@@ -160,7 +162,7 @@ def _over(run: Clustered, batches: Batches) -> Test:
     return _at(run.column, lambda place: place in over)
 
 
-def _beyond(order: Ordered, batches: Batches) -> Test:
+def _beyond(order: Order, batches: Batches) -> Test:
     """Denies values on the far side of the frontier and its slack, never at it."""
     values = [row[order.column] for rows in batches for row in rows]
     values = [value for value in values if value is not None and not _is_nan(value)]
@@ -174,7 +176,7 @@ def _beyond(order: Ordered, batches: Batches) -> Test:
     return _at(order.column, (lambda place: place > bound) if order.falling else (lambda place: place < bound))
 
 
-def _loosened(frontier: Any, order: Ordered) -> Any:
+def _loosened(frontier: Any, order: Order) -> Any:
     """The frontier moved back by the slack; only floats are rounded."""
     slack: Any = order.slack
     if not slack:
@@ -185,7 +187,7 @@ def _loosened(frontier: Any, order: Ordered) -> Any:
         return frontier + slack if order.falling else frontier - slack
 
 
-def _announced(promise: Punctuated, punctuations: Iterable[Announced], watermark: int | None) -> Test:
+def _announced(promise: PunctuationFlag, punctuations: Iterable[Announced], watermark: int | None) -> Test:
     """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
     by_batch = promise.effect == "batch"
     said = [

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Literal, get_args
 
-from watersmeet.testing.denial import Clustered as Clustered
+from watersmeet.testing.denial import Clusters as Clusters
 from watersmeet.testing.denial import Denial, Row, denying, has, lacks_a_value
-from watersmeet.testing.denial import ForeignKey as ForeignKey
-from watersmeet.testing.denial import Key as Key
-from watersmeet.testing.denial import Ordered as Ordered
-from watersmeet.testing.denial import Promise as Promise
-from watersmeet.testing.denial import Punctuated as Punctuated
+from watersmeet.testing.denial import OracleConstraint as OracleConstraint
+from watersmeet.testing.denial import Order as Order
+from watersmeet.testing.denial import ParentKey as ParentKey
+from watersmeet.testing.denial import PunctuationFlag as PunctuationFlag
+from watersmeet.testing.denial import UniqueKey as UniqueKey
 
 Predicate = Callable[[dict[str, Row]], bool | None]
 BEFORE_ALL = -(10**30)
@@ -88,7 +88,7 @@ class Stream:
     delay: int = 0
     ahead: int | None = None
     """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
-    promises: Sequence[Promise] = ()
+    promises: Sequence[OracleConstraint] = ()
     table: bool = False
     """Whether it is a table: its rows, whatever their times, are there before all others; they have no say in T, in
     watermarks or in who is late. Its window is unbounded, and all of them come in the first batch."""
@@ -135,7 +135,7 @@ class Outcome:
     results: Counter[tuple[tuple[Any, ...], int]] = field(default_factory=Counter)
     late: list[Arrival] = field(default_factory=list)
     rejected: list[Arrival] = field(default_factory=list)
-    denied: list[tuple[Arrival, Promise]] = field(default_factory=list)
+    denied: list[tuple[Arrival, OracleConstraint]] = field(default_factory=list)
     punctuations: list[Arrival] = field(default_factory=list)
     orphans: list[tuple[int, Arrival]] = field(default_factory=list)
     watermarks: dict[int, int | None] = field(default_factory=dict)
@@ -299,10 +299,10 @@ class _Intake:
 
     def is_orphan(self, arrival: Arrival) -> bool:
         """Whether the parent that some foreign key asks for was never accepted, and no longer can be."""
-        keys = [p for p in self.streams[arrival.stream].promises if isinstance(p, ForeignKey)]
+        keys = [p for p in self.streams[arrival.stream].promises if isinstance(p, ParentKey)]
         return any(self.has_no_parent(key, arrival.row[key.column]) for key in keys)
 
-    def has_no_parent(self, key: ForeignKey, value: Any) -> bool:
+    def has_no_parent(self, key: ParentKey, value: Any) -> bool:
         """Whether `value` is denied in the parent stream, as NULL never is, and none of its accepted rows has it."""
         if not self.denials[key.parent].denies_value(key.parent_column, value):
             return False
@@ -316,9 +316,9 @@ def _ts(arrival: Arrival) -> int:
     return arrival.ts
 
 
-def _told(stream: Stream, row: Row) -> list[Punctuated]:
+def _told(stream: Stream, row: Row) -> list[PunctuationFlag]:
     """The promises of which a row is a punctuation."""
-    return [promise for promise in stream.promises if isinstance(promise, Punctuated) and row.get(promise.flag)]
+    return [promise for promise in stream.promises if isinstance(promise, PunctuationFlag) and row.get(promise.flag)]
 
 
 class _Join:

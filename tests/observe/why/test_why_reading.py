@@ -13,7 +13,7 @@ import pytest
 
 from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.metadata.constraints import Key, Ordered
+from watersmeet.metadata.constraints import Key, SortOrder
 from watersmeet.observe.why import join_state
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
 from watersmeet.observe.why.question import find_join, parse_question
@@ -49,7 +49,7 @@ def query_of(where: str = WHERE) -> Query:
     a = StreamSpec(
         "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), promises=(Key((0,)),)
     )
-    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(Ordered(4, slack=Decimal("1.5")),))
+    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(SortOrder(4, slack=Decimal("1.5")),))
     names = [(s.name, s.schema) for s in (a, b)]
     return Query((a, b), parse_where(where, names, (), TOKYO), where, dialect=TOKYO)
 

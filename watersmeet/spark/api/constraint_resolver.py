@@ -8,14 +8,22 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.metadata.declarations import (
-    ClusteredBy,
+from watersmeet.metadata.constraints import (
+    Clustering,
     Constraint,
-    KeyOf,
-    OrderedBy,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    Pattern,
+    SortOrder,
+)
+from watersmeet.metadata.declarations import (
+    ClusteringDeclaration,
+    ConstraintDeclaration,
+    ForeignKeyDeclaration,
+    KeyDeclaration,
+    OrderDeclaration,
     Punctuations,
-    References,
 )
 from watersmeet.metadata.frontiers import slack_of
 from watersmeet.predicate.model import Column, HiddenColumn
@@ -24,13 +32,13 @@ from watersmeet.query.query import StreamSpec
 from watersmeet.spark.api.user_frames import NamedColumns, check_upstream, compared_as
 from watersmeet.spark.run.frames import PunctuationFrame, check_frame, column_name, is_odd
 
-Declaration = TypeVar("Declaration", bound=Constraint | Punctuations)
+Declaration = TypeVar("Declaration", bound=ConstraintDeclaration | Punctuations)
 
 
 class Declarations(NamedTuple):
     """What users declare for a stream."""
 
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
 
 
@@ -43,7 +51,7 @@ class ResolvedConstraints(NamedTuple):
         punctuations: Frames that hold punctuations.
     """
 
-    constraints: tuple[Promise, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     hidden: tuple[HiddenColumn, ...] = ()
     punctuations: tuple[PunctuationFrame, ...] = ()
 
@@ -54,12 +62,12 @@ def check_declarations(stream: str, constraints: object, punctuations: object) -
     Raises:
         DefinitionError: If one has another type.
     """
-    if isinstance(constraints, Constraint | str) or not isinstance(constraints, Sequence):
+    if isinstance(constraints, ConstraintDeclaration | str) or not isinstance(constraints, Sequence):
         raise DefinitionError(
             f"Stream '{stream}': constraints must be a list, such as [wm.key('id')]; got {constraints!r}."
         )
     for constraint in constraints:
-        if not isinstance(constraint, Constraint):
+        if not isinstance(constraint, ConstraintDeclaration):
             raise DefinitionError(
                 f"Stream '{stream}': {constraint!r} is no constraint; use wm.key, wm.ordered, wm.clustered or "
                 "wm.foreign_key, and punctuations=... for punctuations."
@@ -96,7 +104,7 @@ class ConstraintResolver:
         """
         constraints = [self._constraint(stream, constraint) for constraint in declarations.constraints]
         self._refuse_twice(stream, declarations.constraints, constraints)
-        hidden, frames, in_rows = list[HiddenColumn](), list[PunctuationFrame](), list[tuple[Promise, ...]]()
+        hidden, frames, in_rows = list[HiddenColumn](), list[PunctuationFrame](), list[tuple[Constraint, ...]]()
         first = len(self._streams[stream].schema) + len(self._streams[stream].hidden)
         for own in declarations.punctuations:
             if own.frame is None:
@@ -119,19 +127,19 @@ class ConstraintResolver:
 
     # -- constraints
 
-    def _constraint(self, stream: int, declaration: Constraint) -> Promise:
+    def _constraint(self, stream: int, declaration: ConstraintDeclaration) -> Constraint:
         columns = self._columns[stream]
         match declaration:
-            case KeyOf(names):
+            case KeyDeclaration(names):
                 return Key(
                     self._once(stream, declaration, [columns.comparable_at(declaration, name) for name in names])
                 )
-            case ClusteredBy(name, slack):
-                return Clustered(columns.comparable_at(declaration, name), slack)
-            case OrderedBy(name, _, falling):
+            case ClusteringDeclaration(name, slack):
+                return Clustering(columns.comparable_at(declaration, name), slack)
+            case OrderDeclaration(name, _, falling):
                 at = columns.comparable_at(declaration, name)
-                return Ordered(at, falling, self._slack(columns, declaration, at))
-            case References(name, parent):
+                return SortOrder(at, falling, self._slack(columns, declaration, at))
+            case ForeignKeyDeclaration(name, parent):
                 return ForeignKey(columns.comparable_at(declaration, name), self._parent(stream, declaration, parent))
 
     def _once(self, stream: int, what: object, positions: Sequence[int]) -> tuple[int, ...]:
@@ -141,7 +149,7 @@ class ConstraintResolver:
             raise DefinitionError(f"{columns.owner}, {what}: it names '{columns.kind.names[twice]}' twice.")
         return tuple(positions)
 
-    def _slack(self, columns: NamedColumns, declaration: OrderedBy, at: int) -> Any:
+    def _slack(self, columns: NamedColumns, declaration: OrderDeclaration, at: int) -> Any:
         slack = slack_of(declaration.slack, compared_as(columns.type_of(at)))
         if slack is None:
             kind = columns.type_of(at)
@@ -151,7 +159,7 @@ class ConstraintResolver:
             )
         return slack
 
-    def _parent(self, stream: int, declaration: References, parent: str) -> Column:
+    def _parent(self, stream: int, declaration: ForeignKeyDeclaration, parent: str) -> Column:
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
         other = next((at for at, known in enumerate(names) if same_name(known, name)), None)
@@ -186,7 +194,7 @@ class ConstraintResolver:
             )
         fields, ends = self._patterns(stream, punctuations, columns)
         patterns = tuple(Pattern(at, *pair) for at, pair in zip(fields, ends, strict=True))
-        return ResolvedConstraints((Punctuated(flag, patterns, punctuations.effect),))
+        return ResolvedConstraints((FlaggedPunctuations(flag, patterns, punctuations.effect),))
 
     def _patterns(
         self, stream: int, punctuations: Punctuations, theirs: NamedColumns
@@ -222,7 +230,7 @@ class ConstraintResolver:
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}
         frame = punctuations.frame.toDF(*(column_name(at) for at in range(len(theirs.kind))))
-        constraints = (Punctuated(first, tuple(patterns), punctuations.effect),)
+        constraints = (FlaggedPunctuations(first, tuple(patterns), punctuations.effect),)
         return ResolvedConstraints(constraints, tuple(hidden), (PunctuationFrame(stream, frame, values),))
 
     def _frame_columns(self, stream: int, punctuations: Punctuations) -> NamedColumns:

@@ -13,7 +13,7 @@ from watersmeet.adapt.findings import Finding
 from watersmeet.batch.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import with_article
-from watersmeet.metadata.constraints import Inherited
+from watersmeet.metadata.constraints import InheritedPunctuations
 from watersmeet.metadata.propagation import inherited, without_useless
 from watersmeet.observe.dashboard.notebook import render_definition, stream_table
 from watersmeet.observe.explain import explain
@@ -314,7 +314,7 @@ def _with_constraints(
     return full, tuple(frame for own in resolved for frame in own.punctuations)
 
 
-def _inherited_constraints(part: StreamPart) -> Iterator[Inherited]:
+def _inherited_constraints(part: StreamPart) -> Iterator[InheritedPunctuations]:
     """Return the punctuations that a stream which is a join inherits from its own streams.
 
     [!] None if its results wait for partners: they may come after the punctuation.

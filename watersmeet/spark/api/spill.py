@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
+from watersmeet.metadata.constraints import Clustering, FlaggedPunctuations, ForeignKey, Key, SortOrder
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query
@@ -17,10 +17,10 @@ from watersmeet.spilling.options import Spill
 LATE = "spilling changes when its results arrive; remove one of the two"
 WORDS = {
     Key: "key(...)",
-    Ordered: "ordered(...)",
-    Clustered: "clustered(...)",
+    SortOrder: "ordered(...)",
+    Clustering: "clustered(...)",
     ForeignKey: "foreign_key(...)",
-    Punctuated: "punctuations=",
+    FlaggedPunctuations: "punctuations=",
 }
 
 
