@@ -58,7 +58,7 @@ def query_of(schemas: Sequence[pa.Schema], kind: Kind) -> Query:
     window = Sliding(3600 * SECOND) if kind == "windows" else Window()
     told = PROMISES if kind == "metadata" else ((),) * len(STREAMS)
     streams = tuple(
-        StreamSpec(name, schema, TIME, window, 0, promises=promises)
+        StreamSpec(name, schema, TIME, window, 0, constraints=promises)
         for name, schema, promises in zip(STREAMS, schemas, told, strict=True)
     )
     conjuncts = parse_where(WHERE, [(stream.name, stream.schema) for stream in streams], (), Dialect())

@@ -127,7 +127,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         ]
     )
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 3, promises=tuple(PROMISES[p][0] for p in case["promises"][name]))
+        StreamSpec(name, schema, 1, Window(), 3, constraints=tuple(PROMISES[p][0] for p in case["promises"][name]))
         for name in "ab"
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -146,7 +146,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         return None not in [*used, b["v"]] and FORMS[where](a, b)
 
     theirs = [
-        oracle.Stream(name, oracle.Unbounded(), 3, promises=[PROMISES[p][1] for p in case["promises"][name]])
+        oracle.Stream(name, oracle.Unbounded(), 3, constraints=[PROMISES[p][1] for p in case["promises"][name]])
         for name in "ab"
     ]
     wanted = oracle.join(theirs, arrivals, holds)

@@ -150,7 +150,9 @@ def test_a_frontier_of_a_time_moved_by_an_interval() -> None:
 
 QUERY = Query(
     (
-        StreamSpec("a", SCHEMA, 1, Window(), 0, promises=(Key((K,)), Clustering(K), SortOrder(K), SortOrder(K, True))),
+        StreamSpec(
+            "a", SCHEMA, 1, Window(), 0, constraints=(Key((K,)), Clustering(K), SortOrder(K), SortOrder(K, True))
+        ),
         StreamSpec("b", SCHEMA, 1, Window(), 0),
     )
 )
@@ -218,7 +220,7 @@ def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Pa
     step(run, b=[{"id": 6, "k": None, "x": 9.0}])
     step(run)
     state = manifests.load(run.store, run.batch)
-    assert state is not None and state.promises[1][0].waiting == (), "nobody waits for a parent of NULL"
+    assert state is not None and state.constraints[1][0].waiting == (), "nobody waits for a parent of NULL"
 
 
 def test_punctuations_that_wait_for_the_watermark_go_to_the_output_after_it(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def run_of(
 ) -> Run:
     names = sorted({"a", "b", *promises})
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), 0, promises=tuple(promises.get(name, ())))
+        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), 0, constraints=tuple(promises.get(name, ())))
         for name in names
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())

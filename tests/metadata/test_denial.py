@@ -178,7 +178,7 @@ def query_of(case: dict[str, Any]) -> Query:
             1,
             Window() if window is None else Sliding(window),
             delay,
-            promises=tuple(mine for mine, _ in promises_of(case, name)),
+            constraints=tuple(mine for mine, _ in promises_of(case, name)),
         )
         for name, delay, window in named
     )
@@ -198,7 +198,7 @@ def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Out
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            promises=[theirs for _, theirs in promises_of(case, name)],
+            constraints=[theirs for _, theirs in promises_of(case, name)],
         )
         for name, delay, window in zip(case["names"], case["delays"], case["windows"], strict=True)
     ]
@@ -284,8 +284,8 @@ def spoken_of(row: Any, said: dict[str, Any]) -> bool:
 def test_a_promise_about_the_event_time(tmp_path: Path) -> None:
     key, order = metadata.Key((2, 1)), metadata.SortOrder(1, slack=2)
     streams = (
-        StreamSpec("a", SCHEMA, 1, Window(), 100, promises=(key,)),
-        StreamSpec("b", SCHEMA, 1, Window(), 100, promises=(order,)),
+        StreamSpec("a", SCHEMA, 1, Window(), 100, constraints=(key,)),
+        StreamSpec("b", SCHEMA, 1, Window(), 100, constraints=(order,)),
     )
     text = "a.k = b.k AND a.ts = b.ts"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())

@@ -68,11 +68,11 @@ def joined(left: StreamSpec, right: StreamSpec, where: str, which: int = 0, flat
 
 def as_stream(name: str, query: Query, inherits: bool = True) -> StreamSpec:
     promises = tuple(inherited(query, shown(query))) if inherits else ()
-    return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, promises=promises)
+    return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, constraints=promises)
 
 
 def spec(name: str, *promises: Constraint, window: int | None = None, delay: int = LONG) -> StreamSpec:
-    return StreamSpec(name, SCHEMA, 1, Window() if window is None else Sliding(window), delay, promises=promises)
+    return StreamSpec(name, SCHEMA, 1, Window() if window is None else Sliding(window), delay, constraints=promises)
 
 
 WHERE: dict[str, Any] = {
@@ -184,7 +184,7 @@ def expected(case: dict[str, Any], run: Run, paths: list[str]) -> list[oracle.Ou
         window = oracle.Unbounded() if at or case["window"] is None else oracle.Sliding(case["window"])
         delay, left = LONG if at else case["delay"], case["names"][: at + 1]
         own = [
-            oracle.Stream(n, window, delay, promises=[PROMISES[p][1] for p in case["promises"].get(n, [])])
+            oracle.Stream(n, window, delay, constraints=[PROMISES[p][1] for p in case["promises"].get(n, [])])
             for n in (left, name)
         ]
         came = arrivals(left, run.within.get(paths[at - 1], []), "at") if at else arrivals("a", leaves["a"], "ts")
@@ -309,7 +309,7 @@ def test_what_is_of_no_use_is_not_kept() -> None:
     inner = joined(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
 
     def left(outer: Query) -> list[Any]:
-        return [promise.source for promise in without_useless(outer).streams[0].promises]  # type: ignore[union-attr]
+        return [promise.source for promise in without_useless(outer).streams[0].constraints]  # type: ignore[union-attr]
 
     assert left(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False)) == [(0, 0), (1, 1)]
     assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id", flat=False)) == []

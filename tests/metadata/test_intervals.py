@@ -184,7 +184,7 @@ def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: 
     ends_of = [(name, type_) for name in ("v", "lo", "hi")]
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), *ends_of, ("end", pa.bool_())])
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
+        StreamSpec(name, schema, 1, Window(), 1000, constraints=promises)
         for name, promises in (("a", ()), ("b", (FlaggedPunctuations(5, (Pattern(2, 3, 4),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -234,7 +234,7 @@ def test_columns_of_other_types_are_no_ends() -> None:
     """2^53 + 1 as a double is 2^53, so that a double may equal what a whole number does not."""
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("k", pa.int64()), ("x", pa.float64())])
     ranges = (Key((2,)),)
-    streams = tuple(StreamSpec(name, schema, 1, Window(), 5, promises=ranges) for name in "ab")
+    streams = tuple(StreamSpec(name, schema, 1, Window(), 5, constraints=ranges) for name in "ab")
     where = "a.k >= b.x AND a.k <= b.id"
     query = Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
     (way,) = Closings(query).ways(0, (1,))
@@ -251,7 +251,7 @@ def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:
     )
     where = "b.x BETWEEN cast(a.i AS float) - 1D AND cast(a.i AS float)"
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
+        StreamSpec(name, schema, 1, Window(), 1000, constraints=promises)
         for name, promises in (("a", ()), ("b", (FlaggedPunctuations(6, (Pattern(3, 4, 5),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())

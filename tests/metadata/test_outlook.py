@@ -33,7 +33,7 @@ HIDDEN = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenCol
 
 def query(where: str, window: Window | None = None, **promises: tuple[Constraint, ...]) -> Query:
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, window or Window(), 5, hidden=HIDDEN, promises=promises.get(name, ()))
+        StreamSpec(name, SCHEMA, 1, window or Window(), 5, hidden=HIDDEN, constraints=promises.get(name, ()))
         for name in "ab"
     )
     return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)

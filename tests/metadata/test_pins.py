@@ -41,7 +41,7 @@ def ends(*names: str) -> FlaggedPunctuations:
 
 def query_of(where: str, *bids: Constraint, auctions: tuple[Constraint, ...] = ()) -> Query:
     streams = tuple(
-        StreamSpec(name, SCHEMA, AT["ts"], Window(), 1000, promises=promises)
+        StreamSpec(name, SCHEMA, AT["ts"], Window(), 1000, constraints=promises)
         for name, promises in (("a", auctions), ("b", bids))
     )
     return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)

@@ -219,7 +219,7 @@ def run_tree(case: dict[str, Any], folder: Path) -> Run:
     size, blank = case["size"], dict.fromkeys(TREE.names)
     own = [[(kind, edge) for (at, edge), kind in case["closes"].items() if at == stream] for stream in range(size)]
     streams = tuple(
-        StreamSpec("abcde"[at], TREE, 1, Window(), 1000, promises=tuple(promise(*found) for found in own[at]))
+        StreamSpec("abcde"[at], TREE, 1, Window(), 1000, constraints=tuple(promise(*found) for found in own[at]))
         for at in range(size)
     )
     text = " AND ".join(f"{'abcde'[one]}.c{at} = {'abcde'[two]}.c{at}" for at, (one, two) in enumerate(case["edges"]))

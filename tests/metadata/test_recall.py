@@ -27,7 +27,7 @@ END = FlaggedPunctuations(5, (Pattern(2, 2, 2),))
 
 
 def run_of(folder: Path | str, promises: dict[str, tuple[Constraint, ...]], **options: Any) -> Run:
-    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, promises=found) for name, found in promises.items())
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, constraints=found) for name, found in promises.items())
     conjuncts = parse_where("a.k = b.k", [(s.name, s.schema) for s in streams], (), Dialect())
     return Run(Query(streams, conjuncts, "a.k = b.k"), Store(str(folder)), **options)
 

@@ -46,7 +46,9 @@ def join(
     **promises: Sequence[Constraint],
 ) -> Run:
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), delay, promises=tuple(promises.get(name, ())))
+        StreamSpec(
+            name, SCHEMA, 1, (windows or {}).get(name, Window()), delay, constraints=tuple(promises.get(name, ()))
+        )
         for name in names
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())

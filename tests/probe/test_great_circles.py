@@ -230,7 +230,7 @@ def test_results_are_the_same_with_and_without(tmp_path: Path, at: int, odd: boo
 def test_it_lets_no_state_go(tmp_path: Path) -> None:
     """A promise that latitudes rise says nothing of places beyond the pole, which may be near as well."""
     query = run_of(tmp_path, VARIANTS[0][0].format(2), True).query
-    rising = replace(query.streams[0], promises=(SortOrder(2),))
+    rising = replace(query.streams[0], constraints=(SortOrder(2),))
     assert not Closings(replace(query, streams=(rising, query.streams[1]))).ways(0, [1])
     banded = run_of(tmp_path, "abs(a.lat - b.lat) <= 0.018", True).query
     assert Closings(replace(banded, streams=(rising, banded.streams[1]))).ways(0, [1])

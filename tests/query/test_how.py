@@ -288,7 +288,7 @@ def test_explain_says_how_partners_are_found() -> None:
 
 def test_only_windows_let_state_go() -> None:
     join = query(windows=(Sliding(5), Window()))
-    constrained = replace(join, streams=(replace(join.streams[0], promises=(Key((0,)),)), join.streams[1]))
+    constrained = replace(join, streams=(replace(join.streams[0], constraints=(Key((0,)),)), join.streams[1]))
     assert [*Outlook(constrained).warnings()] == [
         "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
         "Give it a window.",

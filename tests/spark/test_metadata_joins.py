@@ -79,7 +79,7 @@ def equal(one: Any, two: Any) -> bool:
 
 
 def stream(name: str, *promises: oracle.OracleConstraint) -> oracle.Stream:
-    return oracle.Stream(name, oracle.Unbounded(), 5, promises=promises)
+    return oracle.Stream(name, oracle.Unbounded(), 5, constraints=promises)
 
 
 def check(spark: SparkSession, case: Case, folder: Path, exchange: str, reference: Case | None = None) -> JoinQuery:
@@ -232,8 +232,8 @@ def promising(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
     case, reference = auctions(batches)
     (a, b), order, runs = case.streams, oracle.Order("big", False, 1), oracle.Clusters(TEXT, 1)
     streams = [
-        replace(a, delay=1, promises=[*a.promises, order]),
-        replace(b, delay=1, promises=[*b.promises, runs, oracle.ParentKey("big", "a", "big")]),
+        replace(a, delay=1, constraints=[*a.constraints, order]),
+        replace(b, delay=1, constraints=[*b.constraints, runs, oracle.ParentKey("big", "a", "big")]),
     ]
 
     def promises(inputs: Mapping[str, DataFrame]) -> dict[str, dict[str, Any]]:

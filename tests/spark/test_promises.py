@@ -29,7 +29,7 @@ def joined(frame: DataFrame, **given: Any) -> wm.Join:
 def test_names_are_found_as_spark_finds_them(frame: DataFrame) -> None:
     given = [wm.key("ID", "Odd. Name"), wm.ordered("PRICE", 0.5), wm.clustered("T"), wm.foreign_key("N", "B.odd. NAME")]
     found = joined(frame, constraints=given, punctuations=wm.punctuations(flag="OK", on=["N", "d"])).query
-    assert [found.describe_constraint(0, promise) for promise in found.streams[0].promises] == [
+    assert [found.describe_constraint(0, promise) for promise in found.streams[0].constraints] == [
         "key (a.id, a.odd. name)",
         "a.price rising, slack 0.5",
         "a.t clustered, slack 0",
@@ -46,7 +46,7 @@ def test_what_punctuations_of_a_frame_say_is_hidden(frame: DataFrame) -> None:
         *("a frame of their own", "n", "t", "odd. name"),
         *("a frame of their own", "d"),
     ]
-    assert [join.query.describe_constraint(0, promise) for promise in spec.promises] == [
+    assert [join.query.describe_constraint(0, promise) for promise in spec.constraints] == [
         "a frame of their own on a.n between n and odd. name and a.t = t, effect by watermark",
         "a frame of their own on a.d = d, effect by batch",
     ]

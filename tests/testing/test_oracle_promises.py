@@ -34,7 +34,7 @@ NAN = float("nan")
 
 def promised(*promises: OracleConstraint, arrivals: Sequence[Arrival]) -> Outcome:
     """A join of `a`, which makes the promises, with `b`, which makes none; nothing is late."""
-    streams = [Stream("a", Unbounded(), 1000, promises=promises), Stream("b", Unbounded(), 1000)]
+    streams = [Stream("a", Unbounded(), 1000, constraints=promises), Stream("b", Unbounded(), 1000)]
     return join(streams, arrivals, always)
 
 
@@ -65,7 +65,10 @@ def test_key_of_two_columns_is_their_pair_and_null_is_never_marked() -> None:
 
 
 def test_key_that_was_seen_and_joined_still_joins_a_third_stream() -> None:
-    streams = [Stream("a", Unbounded(), 99, promises=[UniqueKey(("id",))]), *(Stream(n, Unbounded(), 99) for n in "bc")]
+    streams = [
+        Stream("a", Unbounded(), 99, constraints=[UniqueKey(("id",))]),
+        *(Stream(n, Unbounded(), 99) for n in "bc"),
+    ]
     arrivals = [arrival(0, "a", 1, "x"), arrival(1, "b", 1, "y"), arrival(2, "c", 1, "z"), arrival(3, "b", 1, "w")]
     assert ids(join(streams, arrivals, always)) == {"xyz", "xwz"}
 
@@ -175,7 +178,7 @@ def test_punctuation_denies_from_the_end_of_its_own_batch() -> None:
 
 
 def test_punctuations_join_nothing_take_no_ordinal_and_move_no_time() -> None:
-    streams = [Stream("a", Count(1), 0, promises=[END]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Count(1), 0, constraints=[END]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -190,7 +193,7 @@ def test_punctuations_join_nothing_take_no_ordinal_and_move_no_time() -> None:
 
 
 def test_punctuations_do_not_say_how_far_ahead_is_believed() -> None:
-    streams = [Stream("a", Unbounded(), 0, ahead=5, promises=[END]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, ahead=5, constraints=[END]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 15, "end", v=1, end=True),
         arrival(0, "a", 16, "end too far ahead", v=2, end=True),
@@ -269,7 +272,7 @@ def test_each_flag_has_its_own_pattern() -> None:
 
 def test_effect_by_watermark_is_when_the_joins_watermark_is_past_the_punctuation() -> None:
     pattern = PunctuationFlag("end", {"v": "v"}, effect="watermark")
-    streams = [Stream("a", Unbounded(), 0, promises=[pattern]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[pattern]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "end", v=7, end=True),
         arrival(0, "a", 99, "a's own watermark is not meant", v=1),
@@ -288,7 +291,7 @@ def test_effect_by_watermark_is_when_the_joins_watermark_is_past_the_punctuation
 @pytest.mark.parametrize("effect", ["batch", "watermark"])
 def test_punctuation_behind_the_watermark_still_counts(effect: Any) -> None:
     pattern = PunctuationFlag("end", {"v": "v"}, effect)
-    streams = [Stream("a", Unbounded(), 0, promises=[pattern]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[pattern]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -339,7 +342,7 @@ def test_marks_are_compared_as_sql_does(one: Any, other: Any, same: bool) -> Non
 
 def test_order_of_judgement() -> None:
     promises: list[OracleConstraint] = [UniqueKey(("id",)), END]
-    streams = [Stream("a", Unbounded(), 0, promises=promises), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=promises), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -386,7 +389,7 @@ def test_rows_mark_whatever_their_verdict() -> None:
 
 
 def test_late_and_rejected_rows_extend_a_run() -> None:
-    streams = [Stream("a", Unbounded(), 0, promises=[Clusters("v")]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[Clusters("v")]), Stream("b", Unbounded(), 0)]
     arrivals = [arrival(0, "a", 10, "x", v="x"), arrival(0, "b", 10, "y")]
     arrivals += [arrival(b, "a", 10, f"other {b}", v="other") for b in (1, 2, 3)]
     arrivals += [arrival(1, "a", 9, "late", v="x"), arrival(2, "a", None, "no time", v="x")]
@@ -396,7 +399,7 @@ def test_late_and_rejected_rows_extend_a_run() -> None:
 
 
 def test_denied_rows_move_their_stream_watermark() -> None:
-    streams = [Stream("a", Unbounded(), 0, promises=[UniqueKey(("v",))]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[UniqueKey(("v",))]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 50, "y"),
@@ -410,7 +413,7 @@ def test_denied_rows_move_their_stream_watermark() -> None:
 
 def test_count_window_counts_accepted_rows_only_also_those_that_match_nothing() -> None:
     rows = [*values([1], [1], [2]), arrival(3, "b", 1, "b")]
-    streams = [Stream("a", Count(2), 1000, promises=[UniqueKey(("v",))]), Stream("b", Unbounded(), 1000)]
+    streams = [Stream("a", Count(2), 1000, constraints=[UniqueKey(("v",))]), Stream("b", Unbounded(), 1000)]
     assert denied(join(streams, rows, always)) == ["10"]
     assert ids(join(streams, rows, always)) == {"00b", "20b"}
     unmatched = [*rows, *values([], [], [], [], [9]), arrival(5, "b", 1, "c")]
@@ -425,11 +428,11 @@ def test_promises_are_each_streams_own() -> None:
     assert {"v": 1} not in outcome.denials[1]["b"]
 
 
-BIDS = Stream("bids", Unbounded(), 0, promises=[ParentKey("item", "items", "id")])
+BIDS = Stream("bids", Unbounded(), 0, constraints=[ParentKey("item", "items", "id")])
 
 
 def orphans(promise: OracleConstraint, *arrivals: Arrival) -> list[tuple[int, str]]:
-    outcome = join([Stream("items", Unbounded(), 0, promises=[promise]), BIDS], arrivals, always)
+    outcome = join([Stream("items", Unbounded(), 0, constraints=[promise]), BIDS], arrivals, always)
     return [(batch, orphan.row["id"]) for batch, orphan in outcome.orphans]
 
 
@@ -473,8 +476,8 @@ def test_only_promises_about_the_parents_column_alone_make_orphans(promise: Orac
 
 
 def test_late_and_denied_rows_are_no_orphans() -> None:
-    child = Stream("bids", Unbounded(), 0, promises=[ParentKey("item", "items", "id"), UniqueKey(("id",))])
-    parent = Stream("items", Unbounded(), 0, promises=[PunctuationFlag("end", {"id": "id"})])
+    child = Stream("bids", Unbounded(), 0, constraints=[ParentKey("item", "items", "id"), UniqueKey(("id",))])
+    parent = Stream("items", Unbounded(), 0, constraints=[PunctuationFlag("end", {"id": "id"})])
     arrivals = [
         arrival(0, "items", 10, "8"),
         arrival(0, "items", 10, "7", end=True),
@@ -491,7 +494,7 @@ def test_join_is_that_of_the_rows_not_denied(seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows: list[Window] = [Count(3), Sliding(9)]
     every: list[OracleConstraint] = [UniqueKey(("v",)), Order("v", slack=2), Order("v", True, 2), Clusters("v", 1), END]
-    streams = [Stream(n, windows[rng.integers(2)], 1000, promises=[every[rng.integers(5)]]) for n in "ab"]
+    streams = [Stream(n, windows[rng.integers(2)], 1000, constraints=[every[rng.integers(5)]]) for n in "ab"]
     rows = [
         arrival(int(batch), name, int(rng.integers(30)), f"{name}{i}", v=int(rng.integers(9)), end=bool(i % 7 == 0))
         for i, (batch, name) in enumerate(zip(rng.integers(6, size=40), "ab" * 20, strict=True))

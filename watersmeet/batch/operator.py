@@ -157,7 +157,7 @@ class Operator:
                 self.sides,
             ),
             metadata=MetadataPlan(
-                before.promises, Recall(self.remember, before.watermark, purge or not self._purgeable), purge
+                before.constraints, Recall(self.remember, before.watermark, purge or not self._purgeable), purge
             ),
             spilling=SpillingPlan(before.ledger, owes, group_slice(state), self.tallies),
             observing=ObservingPlan(self.samples, 0 if self.samples == frozenset() else self.near_misses),
@@ -230,12 +230,14 @@ class Operator:
         if self.tallies:
             groups = {group_of(chunk, plan.spilling.slice) for chunk in after.chunks.values()}
             ledger = ledger.valued([_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups)
-        constraints = next((task.metadata.constraints for task in tasks if task.metadata.constraints), before.promises)
+        constraints = next(
+            (task.metadata.constraints for task in tasks if task.metadata.constraints), before.constraints
+        )
         news = any(stream.rows for stream in done.taken) or any(task.metadata.counts.get("inherited") for task in tasks)
         return replace(
             after,
             unpurged=(0 if plan.metadata.purge else before.unpurged) + news,
-            promises=() if plan.is_final else constraints,
+            constraints=() if plan.is_final else constraints,
             ledger=ledger,
         )
 

@@ -78,7 +78,7 @@ class Closings:
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
         spec = self._query.streams[stream]
         own = [Frontier(Column(stream, spec.time))]
-        orders = [promise for promise in spec.promises if isinstance(promise, SortOrder)]
+        orders = [promise for promise in spec.constraints if isinstance(promise, SortOrder)]
         own += [Frontier(Column(stream, order.field), order.falling, (stream, order)) for order in orders]
         yield from own
         for at, hidden in enumerate(spec.hidden, len(spec.schema)):
@@ -131,7 +131,7 @@ class Closings:
 
     def _marked(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         """Yield the ways that rest on marks: each column of the promise is pinned, or lies in an interval."""
-        for promise in self._query.streams[stream].promises:
+        for promise in self._query.streams[stream].constraints:
             if not isinstance(promise, Key | Clustering | PunctuationScheme):
                 continue
             columns = [Column(stream, field) for field in fields_of(promise)]

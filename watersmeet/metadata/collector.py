@@ -51,7 +51,7 @@ def judged(values: pa.Array, accepted: Mask, denied: Mask) -> Judged:
 def parent_denied(query: Query, promise: ForeignKey, values: pa.Array, denied: Denied) -> Mask:
     """Tell which values the parent stream has denied, by promises about that one column."""
     parent, found = promise.parent, np.zeros(len(values), bool)
-    for given in query.streams[parent.stream].promises:
+    for given in query.streams[parent.stream].constraints:
         source = parent.stream, given
         if isinstance(given, ForeignKey) or fields_of(given) != (parent.field,):
             continue
@@ -68,7 +68,7 @@ def children(query: Query, parent: int) -> list[tuple[int, int, Column]]:
     return [
         (stream, number, promise.parent)
         for stream, spec in enumerate(query.streams)
-        for number, promise in enumerate(spec.promises)
+        for number, promise in enumerate(spec.constraints)
         if isinstance(promise, ForeignKey) and promise.parent.stream == parent
     ]
 
@@ -113,14 +113,14 @@ class Hearing:
     def punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
         """Tell which rows of a stream are punctuations."""
         found = np.zeros(rows.num_rows, bool)
-        for promise in self.plan.query.streams[stream].promises:
+        for promise in self.plan.query.streams[stream].constraints:
             if isinstance(promise, FlaggedPunctuations):
                 found |= flagged(rows, stream, promise)
         return found
 
     def data(self, stream: int, rows: pa.RecordBatch) -> None:
         """Listen to rows that aren't punctuations, whatever becomes of them."""
-        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+        for number, promise in enumerate(self.plan.query.streams[stream].constraints):
             at = stream, number
             match promise:
                 case Key(fields):
@@ -135,7 +135,7 @@ class Hearing:
     def incomplete(self, stream: int, rows: pa.RecordBatch) -> Mask:
         """Tell which punctuations lack a value that their patterns need: NULL is never a wildcard."""
         found = np.zeros(rows.num_rows, bool)
-        for promise in self.plan.query.streams[stream].promises:
+        for promise in self.plan.query.streams[stream].constraints:
             if isinstance(promise, FlaggedPunctuations):
                 ends = {end for pattern in promise.patterns for end in (pattern.low, pattern.high)}
                 nulls = [pc.is_null(rows.column(f"s{stream}_{end}")).to_numpy(zero_copy_only=False) for end in ends]
@@ -144,7 +144,7 @@ class Hearing:
 
     def said(self, stream: int, rows: pa.RecordBatch) -> None:
         """Listen to punctuations."""
-        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+        for number, promise in enumerate(self.plan.query.streams[stream].constraints):
             if isinstance(promise, FlaggedPunctuations):
                 mine = rows.filter(pa.array(flagged(rows, stream, promise)))
                 low, high = (
@@ -171,7 +171,7 @@ class Hearing:
 
     def _foreign(self, stream: int) -> dict[int, int]:
         """Return the columns of a stream's foreign keys, by their numbers; the first has the rows that wait for all."""
-        promises = enumerate(self.plan.query.streams[stream].promises)
+        promises = enumerate(self.plan.query.streams[stream].constraints)
         return {number: promise.field for number, promise in promises if isinstance(promise, ForeignKey)}
 
     def _marks(
@@ -181,7 +181,7 @@ class Hearing:
         high: list[pa.Array] | None = None,
         since: NDArray[np.int64] | int = ALWAYS,
     ) -> None:
-        shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].promises[at[1]]))
+        shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
         table = from_rows(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:
             known = [Marks(shape, part) for part in (*self._tables[at], table)]

@@ -82,7 +82,7 @@ class Denied:
 
     def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
         """Yield for each promise of a stream which of some new rows it denies."""
-        for promise in self.query.streams[stream].promises:
+        for promise in self.query.streams[stream].constraints:
             source = stream, promise
             values = [rows.column(f"s{stream}_{at}") for at in fields_of(promise)]
             if isinstance(promise, SortOrder):
@@ -168,7 +168,7 @@ def denied(query: Query, store: Store, watermark: int | None, promises: Promises
     frontiers: dict[Source, pa.Scalar] = {}
     marks: dict[Source, list[Marks]] = {}
     for stream, spec in enumerate(query.streams):
-        for number, promise in enumerate(spec.promises):
+        for number, promise in enumerate(spec.constraints):
             source, known = (stream, promise), at(promises, stream, number)
             if isinstance(promise, SortOrder):
                 limit = threshold(promise, known.frontier, query.type_of(Column(stream, promise.field)))

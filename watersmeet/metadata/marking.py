@@ -63,14 +63,14 @@ class Marking:
         self.report.constraints = tuple(
             tuple(
                 self._after((stream, at), denied, [part[stream, at] for part in heard if (stream, at) in part])
-                for at in range(len(spec.promises))
+                for at in range(len(spec.constraints))
             )
             for stream, spec in enumerate(self.plan.query.streams)
         )
         return self.report
 
     def _after(self, number: Number, denied: Denied, heard: Sequence[Heard]) -> Promised:
-        stream, promise = number[0], self.plan.query.streams[number[0]].promises[number[1]]
+        stream, promise = number[0], self.plan.query.streams[number[0]].constraints[number[1]]
         before, files = (
             at(self.plan.metadata.constraints, *number),
             tuple(part.file for part in heard if part.file is not None),
@@ -183,7 +183,7 @@ class Marking:
             return ()
         rows, plan, stream = self._read(before.waiting)[0], self.plan, number[0]
         waiting, orphans = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
-        for at_, promise in enumerate(plan.query.streams[stream].promises):
+        for at_, promise in enumerate(plan.query.streams[stream].constraints):
             if isinstance(promise, ForeignKey):
                 found = self._judged((stream, at_), promise, rows, denied)
                 waiting |= found.waiting
@@ -227,7 +227,7 @@ class Marking:
     # -- files
 
     def _source(self, number: Number) -> Source:
-        return number[0], self.plan.query.streams[number[0]].promises[number[1]]
+        return number[0], self.plan.query.streams[number[0]].constraints[number[1]]
 
     def _named(self, number: Number, what: str) -> str:
         return f"{self.plan.name}-{self.name}-{number[0]}-{number[1]}{what}"

@@ -70,7 +70,7 @@ class Outlook:
         """Yield which promises let no state go, or find no orphans."""
         for at, stream in enumerate(self._query.streams):
             used = {way.rests_on for way in self._ways(at)}
-            for promise in stream.promises:
+            for promise in stream.constraints:
                 if isinstance(promise, ForeignKey):
                     yield from self._parentless(at, promise)
                 elif (at, promise) not in used and not isinstance(promise, InheritedPunctuations):
@@ -79,7 +79,7 @@ class Outlook:
     def _parentless(self, stream: int, promise: ForeignKey) -> Iterator[str]:
         """Yield why a foreign key finds no orphans: nothing ever denies values of the parent that did not come."""
         named, parent = self._query.name_of(promise.parent), self._query.streams[promise.parent.stream]
-        speaking = (given for given in parent.promises if isinstance(given, SortOrder | PunctuationScheme))
+        speaking = (given for given in parent.constraints if isinstance(given, SortOrder | PunctuationScheme))
         if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
             promised = self._query.describe_constraint(stream, promise)
             said = f"Stream '{self._query.streams[stream].name}' promises {promised}"

@@ -46,7 +46,7 @@ def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[I
     """
     equal = Classes(query)
     for stream, spec in enumerate(query.streams):
-        for number, promise in enumerate(spec.promises):
+        for number, promise in enumerate(spec.constraints):
             if isinstance(promise, PunctuationScheme):
                 columns = [Column(stream, field) for field in fields_of(promise)]
                 alike = [[column, *(other for other, _ in equal.others(column))] for column in columns]
@@ -64,7 +64,7 @@ def without_useless(query: Query) -> Query:
     ways = [way for at in streams for way in closings.ways(at, [other for other in streams if other != at])]
     used = {way.rests_on for way in ways}
     goes_on = {promise.source for promise in inherited(query, {output.column: [0] for output in query.outputs})}
-    parents = {p.parent for stream in query.streams for p in stream.promises if isinstance(p, ForeignKey)}
+    parents = {p.parent for stream in query.streams for p in stream.constraints if isinstance(p, ForeignKey)}
 
     def wanted(at: int, number: int, promise: Constraint) -> bool:
         told = any(Column(at, field) in parents for field in fields_of(promise))
@@ -72,9 +72,11 @@ def without_useless(query: Query) -> Query:
             not isinstance(promise, InheritedPunctuations) or told or (at, promise) in used or (at, number) in goes_on
         )
 
-    kept = [[p for n, p in enumerate(stream.promises) if wanted(at, n, p)] for at, stream in enumerate(query.streams)]
+    kept = [
+        [p for n, p in enumerate(stream.constraints) if wanted(at, n, p)] for at, stream in enumerate(query.streams)
+    ]
     named = zip(query.streams, kept, strict=True)
-    return replace(query, streams=tuple(replace(stream, promises=tuple(promises)) for stream, promises in named))
+    return replace(query, streams=tuple(replace(stream, constraints=tuple(promises)) for stream, promises in named))
 
 
 def said(promise: FlaggedPunctuations, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:

@@ -131,9 +131,9 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
 
 def _explain_retention(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield a stream's constraints, what closes it for the tuples of others, and whether its own are kept for ever."""
-    for promise in query.streams[stream].promises:
-        kind = "punctuations" if isinstance(promise, PunctuationScheme) else "promises"
-        yield f"    {kind}: {query.describe_constraint(stream, promise)}"
+    for constraint in query.streams[stream].constraints:
+        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "promises"
+        yield f"    {kind}: {query.describe_constraint(stream, constraint)}"
     yield from (f"    closed by {way}" for way in outlook.closing(stream))
     if outlook.open(stream):
         yield "    nothing ever closes it"

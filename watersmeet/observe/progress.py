@@ -88,7 +88,7 @@ def batch_progress(
         "idle": _idle_streams(plan.query, manifest),
         "merges": sum(len(task.state.merged) for task in tasks),
         "strays": sum(task.work.strays for task in tasks),
-        "promises": counted(dict(zip(names, manifest.promises, strict=False))),
+        "promises": counted(dict(zip(names, manifest.constraints, strict=False))),
     }
 
 

@@ -88,7 +88,7 @@ class StreamSpec:
         tests: Conjuncts over this stream alone, tested at intake; a tuple that fails one is not stored.
         nested: How its times follow from its join, if the stream is one.
         ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
-        promises: Its constraints: which rows can no longer come.
+        constraints: What limits which of its rows can still come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other.
         refreshed: Whether it is a table that is read for each batch, and its rows replaced.
         derived: Whether its window follows from conditions on event times.
@@ -105,7 +105,7 @@ class StreamSpec:
     tests: "tuple[Test, ...]" = ()
     nested: NestedTimes | None = None
     ahead: int | None = None
-    promises: tuple[Constraint, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     table: bool = False
     refreshed: bool = False
     derived: bool = False
@@ -135,7 +135,9 @@ class StreamSpec:
     @property
     def inherited_punctuations(self) -> frozenset[tuple[int, int]]:
         """The punctuations that it inherits from its join; see `Inherited`."""
-        return frozenset(promise.source for promise in self.promises if isinstance(promise, InheritedPunctuations))
+        return frozenset(
+            constraint.source for constraint in self.constraints if isinstance(constraint, InheritedPunctuations)
+        )
 
     @property
     def columns(self) -> list[pa.Field]:
@@ -438,15 +440,15 @@ class Query:
     @cached_property
     def constrained_streams(self) -> frozenset[int]:
         """The streams with constraints."""
-        return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
+        return frozenset(at for at, stream in enumerate(self.streams) if stream.constraints)
 
     @cached_property
     def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns of new rows that constraints read, including those of other streams."""
-        needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
-        for promise in (promise for stream in self.streams for promise in stream.promises):
-            if isinstance(promise, ForeignKey):
-                needed[promise.parent.stream].add(promise.parent.field)
+        needed = [{at for constraint in stream.constraints for at in read_by(constraint)} for stream in self.streams]
+        for constraint in (constraint for stream in self.streams for constraint in stream.constraints):
+            if isinstance(constraint, ForeignKey):
+                needed[constraint.parent.stream].add(constraint.parent.field)
         return tuple(map(frozenset, needed))
 
     @cached_property
@@ -562,11 +564,11 @@ class Query:
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
-            for promise in stream.promises:
-                kind = "punctuations" if isinstance(promise, PunctuationScheme) else "constraints"
-                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, promise))
+            for constraint in stream.constraints:
+                kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "constraints"
+                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, constraint))
         return parts
 
-    def describe_constraint(self, stream: int, promise: Constraint) -> str:
+    def describe_constraint(self, stream: int, constraint: Constraint) -> str:
         """Return a constraint of a stream in words."""
-        return described(stream, promise, self.name_of, self.type_of)
+        return described(stream, constraint, self.name_of, self.type_of)

@@ -90,10 +90,10 @@ def inherit(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
         inner: What came of the joins that are streams of it, by position.
     """
     inherited = {
-        (at, number): tuple(file for source, file in job.propagated if source == promise.source)
+        (at, number): tuple(file for source, file in job.propagated if source == constraint.source)
         for at, job in inner.items()
-        for number, promise in enumerate(plan.query.streams[at].promises)
-        if isinstance(promise, InheritedPunctuations)
+        for number, constraint in enumerate(plan.query.streams[at].constraints)
+        if isinstance(constraint, InheritedPunctuations)
     }
     files = {number: files for number, files in inherited.items() if files}
     return replace(plan, metadata=replace(plan.metadata, inherited=files))

@@ -88,7 +88,7 @@ class Stream:
     delay: int = 0
     ahead: int | None = None
     """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
-    promises: Sequence[OracleConstraint] = ()
+    constraints: Sequence[OracleConstraint] = ()
     table: bool = False
     """Whether it is a table: its rows, whatever their times, are there before all others; they have no say in T, in
     watermarks or in who is late. Its window is unbounded, and all of them come in the first batch."""
@@ -287,7 +287,9 @@ class _Intake:
             own = [a.row for a in arrivals if a.stream == name]
             self.data[name].append([row for row in own if not _told(stream, row)])
             said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
-            tests = [(promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
+            tests = [
+                (promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.constraints
+            ]
             denials[name] = Denial(tests)
         return denials
 
@@ -299,7 +301,7 @@ class _Intake:
 
     def is_orphan(self, arrival: Arrival) -> bool:
         """Whether the parent that some foreign key asks for was never accepted, and no longer can be."""
-        keys = [p for p in self.streams[arrival.stream].promises if isinstance(p, ParentKey)]
+        keys = [p for p in self.streams[arrival.stream].constraints if isinstance(p, ParentKey)]
         return any(self.has_no_parent(key, arrival.row[key.column]) for key in keys)
 
     def has_no_parent(self, key: ParentKey, value: Any) -> bool:
@@ -318,7 +320,7 @@ def _ts(arrival: Arrival) -> int:
 
 def _told(stream: Stream, row: Row) -> list[PunctuationFlag]:
     """The promises of which a row is a punctuation."""
-    return [promise for promise in stream.promises if isinstance(promise, PunctuationFlag) and row.get(promise.flag)]
+    return [promise for promise in stream.constraints if isinstance(promise, PunctuationFlag) and row.get(promise.flag)]
 
 
 class _Join:

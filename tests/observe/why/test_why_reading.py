@@ -47,9 +47,9 @@ WHERE = "a.k = b.k AND exp(a.x) < b.x AND abs(a.id - b.id) < 3 AND levenshtein(a
 
 def query_of(where: str = WHERE) -> Query:
     a = StreamSpec(
-        "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), promises=(Key((0,)),)
+        "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), constraints=(Key((0,)),)
     )
-    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(SortOrder(4, slack=Decimal("1.5")),))
+    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, constraints=(SortOrder(4, slack=Decimal("1.5")),))
     names = [(s.name, s.schema) for s in (a, b)]
     return Query((a, b), parse_where(where, names, (), TOKYO), where, dialect=TOKYO)
 

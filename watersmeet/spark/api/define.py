@@ -308,7 +308,7 @@ def _with_constraints(
     resolver = ConstraintResolver(specs, kinds, [part.streaming for part in parts])
     resolved = [resolver.resolve(at, part.declarations) for at, part in enumerate(parts)]
     full = tuple(
-        replace(spec, hidden=spec.hidden + own.hidden, promises=(*own.constraints, *_inherited_constraints(part)))
+        replace(spec, hidden=spec.hidden + own.hidden, constraints=(*own.constraints, *_inherited_constraints(part)))
         for spec, own, part in zip(specs, resolved, parts, strict=True)
     )
     return full, tuple(frame for own in resolved for frame in own.punctuations)
