@@ -12,7 +12,7 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import start
 from watersmeet.limits import limited
 from watersmeet.metadata.closing_rules import Frontier
-from watersmeet.metadata.collector import Hearing
+from watersmeet.metadata.collector import MetadataCollector
 from watersmeet.metadata.constraints import (
     Clustering,
     Constraint,
@@ -22,9 +22,9 @@ from watersmeet.metadata.constraints import (
     Pattern,
     SortOrder,
 )
-from watersmeet.metadata.denial import Denied
+from watersmeet.metadata.denial import DeniedRows
 from watersmeet.metadata.mark_files import read_table
-from watersmeet.metadata.propagation import propagates
+from watersmeet.metadata.propagation import is_propagated
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Output, Query, StreamSpec
@@ -139,7 +139,7 @@ def test_partners_that_another_node_keeps_count_too(tmp_path: Path, strategy: St
 
 def test_a_frontier_of_a_time_moved_by_an_interval() -> None:
     kind = pa.timestamp("us", "UTC")
-    at = Denied(QUERY, times={0: pa.scalar(100, pa.int64()).cast(kind)})
+    at = DeniedRows(QUERY, times={0: pa.scalar(100, pa.int64()).cast(kind)})
     moved = {by: Frontier(Column(0, 9), moved=by).value(at) for by in (0, 10, -10, FOREVER, NEVER)}
     values = {by: None if found is None else found.cast(pa.int64()).as_py() for by, found in moved.items()}
     assert values == {0: 100, 10: 110, -10: 90, FOREVER: None, NEVER: NEVER + 100}
@@ -158,16 +158,16 @@ QUERY = Query(
 )
 
 
-def test_blocks_of_a_task_are_heard_together(tmp_path: Path) -> None:
+def test_blocks_of_a_task_are_collected_together(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    hearing = Hearing(Operator(QUERY, Central(), store, "r").plan(start(QUERY)), "task")
+    collector = MetadataCollector(Operator(QUERY, Central(), store, "r").plan(start(QUERY)), "task")
     for values in ([3, 1], [], [7, None, 7], [2]):
-        hearing.data(0, pa.record_batch({"s0_2": pa.array(values, pa.int64())}))
-    heard = hearing.finish()
-    keys, runs = (read_table(store, found) for at in (0, 1) if (found := heard[0, at].file) is not None)
+        collector.collect_data(0, pa.record_batch({"s0_2": pa.array(values, pa.int64())}))
+    collected = collector.finish()
+    keys, runs = (read_table(store, found) for at in (0, 1) if (found := collected[0, at].file) is not None)
     assert (keys["low0"].to_pylist(), keys["high0"].to_pylist()) == ([1, 7], [3, 7])
     assert sorted(runs["value"].to_pylist()) == [1, 2, 3, 7]
-    assert (heard[0, 2].frontier, heard[0, 3].frontier) == (7, 1)
+    assert (collected[0, 2].frontier, collected[0, 3].frontier) == (7, 1)
 
 
 # -- orphans and punctuations of the output
@@ -176,7 +176,7 @@ def test_blocks_of_a_task_are_heard_together(tmp_path: Path) -> None:
 def test_punctuations_over_columns_that_are_not_shown_stay_inside() -> None:
     ends = FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T)))
     shown = [replace(QUERY, outputs=tuple(Output(name, Column(0, at)) for name, at in some)) for some in COLUMNS]
-    assert [propagates(query, 0, ends) for query in (QUERY, *shown)] == [True, True, False]
+    assert [is_propagated(query, 0, ends) for query in (QUERY, *shown)] == [True, True, False]
 
 
 COLUMNS = ([("k", K), ("t", T)], [("k", K), ("x", X)])

@@ -14,11 +14,11 @@ from hypothesis import given
 from tests.budget import one_in
 from tests.metadata.test_traps import END, join, step, told
 from watersmeet.limits import limited
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.closing_rules import Within
+from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.closing_rules import IntervalRule
 from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern
-from watersmeet.metadata.interval_ends import At, last, rounded
-from watersmeet.metadata.spans import exact
+from watersmeet.metadata.interval_ends import ColumnEnd, extreme_value, round_outwards
+from watersmeet.metadata.spans import exact_values
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -219,14 +219,14 @@ def test_ends_are_rounded_outwards(end: float, kind: str) -> None:
     """The next value beyond an end, as the double that it is taken for, lies beyond the end, too."""
     type_ = KINDS[kind][0]
     for upper in (False, True):
-        found = rounded(np.array([end, np.nan]), upper, type_)
+        found = round_outwards(np.array([end, np.nan]), upper, type_)
         assert found.null_count == 1 and found.type == type_
-        outermost = last(type_, upper)
+        outermost = extreme_value(type_, upper)
         assert outermost is not None
         if pa.types.is_floating(type_):
             assert (found[0].as_py() >= end) if upper else (found[0].as_py() <= end)
         elif found[0] != outermost:
-            beyond = float(int(exact(found)[0].as_py()) + (1 if upper else -1))
+            beyond = float(int(exact_values(found)[0].as_py()) + (1 if upper else -1))
             assert (beyond > end) if upper else (beyond < end)
 
 
@@ -237,10 +237,10 @@ def test_columns_of_other_types_are_no_ends() -> None:
     streams = tuple(StreamSpec(name, schema, 1, Window(), 5, constraints=ranges) for name in "ab")
     where = "a.k >= b.x AND a.k <= b.id"
     query = Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
-    (way,) = Closings(query).ways(0, (1,))
-    assert isinstance(way, Within)
+    (way,) = ClosingRules(query).rules_for(0, (1,))
+    assert isinstance(way, IntervalRule)
     (sides,) = way.between
-    assert At(Column(1, 0)) in sides[1] and not any(isinstance(end, At) for end in sides[0])
+    assert ColumnEnd(Column(1, 0)) in sides[1] and not any(isinstance(end, ColumnEnd) for end in sides[0])
 
 
 def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def query(where: str, window: Window | None = None, **promises: tuple[Constraint
 
 
 def warned(where: str, window: Window | None = None, **promises: tuple[Constraint, ...]) -> list[str]:
-    return list(Outlook(query(where, window, **promises)).warnings())
+    return list(Outlook(query(where, window, **promises)).warn())
 
 
 GROWS = "has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs."
@@ -131,7 +131,7 @@ def test_a_foreign_key_that_finds_no_orphans(given: tuple[Constraint, ...]) -> N
 def test_a_foreign_key_of_a_table_finds_no_orphans() -> None:
     made = query("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),))
     made = replace(made, streams=(made.streams[0], replace(made.streams[1], table=True, window=Window())))
-    assert list(Outlook(made).useless()) == [
+    assert list(Outlook(made).warn_of_useless()) == [
         "Stream 'a' promises foreign key (a.k) references b.k, by which no orphans will be found: b is a table, which "
         "promises nothing. To find rows without a row of b, use Spark's own left anti join."
     ]

@@ -104,7 +104,7 @@ def test_a_constant_of_an_equal_column_is_one_of_its_own(tmp_path: Path) -> None
     step(run, (0, {"auction": 1, "kind": "bid"}), (0, {"auction": 2, "kind": "bid"}))
     step(run, ended(kind="bid"))
     assert step(run)["distinctRows"] == 0
-    told = Outlook(run.query).closing(1)
+    told = Outlook(run.query).describe_closing(1)
     assert "`a.kind = b.kind AND a.kind = 'bid'` and punctuations of b.kind" in told
 
 
@@ -179,7 +179,7 @@ def test_people_are_told() -> None:
     told = explain(query, PSP(1), Given())
     wanted = "`a.auction = b.auction` and `b.kind = 'bid'` and punctuations of b.auction, b.kind"
     assert f"    closed by {wanted}\n" in told and "kept for ever" not in told
-    assert list(Outlook(query).warnings()) == []
+    assert list(Outlook(query).warn()) == []
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_people_are_told() -> None:
 )
 def test_people_are_told_what_is_not_pinned(condition: str, named: str) -> None:
     query = query_of(f"a.auction = b.auction AND {condition}", ends("auction", "kind", "n"), auctions=(Key((2,)),))
-    (_, found) = Outlook(query).warnings()
+    (_, found) = Outlook(query).warn()
     kinds = " and ".join({"b.kind": "string", "b.n": "tinyint"}[name] for name in named.split(" and "))
     assert (
         f"equates {named} with no column of another stream of the same type ({kinds}), and with no constant." in found

@@ -13,7 +13,7 @@ from tests.budget import search
 from tests.metadata.test_denial import NAMES, SCHEMA, cases, run_case
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, ForeignKey, Key, Pattern
-from watersmeet.metadata.mark_files import Recall
+from watersmeet.metadata.plan import MarkLifetime
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -43,13 +43,13 @@ def fed(run: Run, *batches: list[tuple[int, int, int]], **more: Any) -> list[int
 
 def test_tables_are_dated_once_and_forgotten_an_era_later() -> None:
     new, old = MarkFile("new", 1, 1), MarkFile("old", 1, 1, 80)
-    assert Recall(40, None).dated([new], 0) == (new,)
-    assert Recall(40, 127).dated([new, old], 0) == (new._replace(era=120), old)
-    assert Recall(40, 127).dated([new], 139)[0].era == 130  # not before it has been in effect
-    assert Recall(40, 129).kept([new, old]) == (new, old)
-    assert Recall(40, 130).kept([new, old]) == (new,)
-    assert Recall(40, 130, purges=False).kept([old]) == (old,)
-    assert Recall(None, 10**9).kept([old]) == (old,)
+    assert MarkLifetime(40, None).date_files([new], 0) == (new,)
+    assert MarkLifetime(40, 127).date_files([new, old], 0) == (new._replace(era=120), old)
+    assert MarkLifetime(40, 127).date_files([new], 139)[0].era == 130  # not before it has been in effect
+    assert MarkLifetime(40, 129).select_remembered([new, old]) == (new, old)
+    assert MarkLifetime(40, 130).select_remembered([new, old]) == (new,)
+    assert MarkLifetime(40, 130, purges=False).select_remembered([old]) == (old,)
+    assert MarkLifetime(None, 10**9).select_remembered([old]) == (old,)
 
 
 def test_a_key_is_denied_while_it_is_remembered(tmp_path: Path) -> None:

@@ -26,37 +26,37 @@ class Moment:
     settled: int | None
 
 
-class Retention(ABC):
+class ExpiryRule(ABC):
     """A reason why state is no longer needed."""
 
     @abstractmethod
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks, by id, of which no row can be part of a result of a later batch.
 
         [!] Whatever the strategy, the order of streams or the exchange: what is named here is gone for good.
         """
 
 
-def leaving(rules: Iterable[Retention], chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+def find_expired(rules: Iterable[ExpiryRule], chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
     """Return the chunks that one of the rules lets go."""
-    return frozenset[str]().union(*(rule.leaving(chunks, now) for rule in rules))
+    return frozenset[str]().union(*(rule.find_expired(chunks, now) for rule in rules))
 
 
-class Refreshed(Retention):
+class TableRefreshExpiry(ExpiryRule):
     """Lets go all rows of tables that the next batch reads anew."""
 
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks of such tables."""
         read_anew = {at for at, stream in enumerate(now.query.streams) if stream.refreshed}
         return frozenset(key for key, chunk in chunks.items() if chunk.stream in read_anew)
 
 
-class ByWindow(Retention):
+class WindowExpiry(ExpiryRule):
     """Lets go what lies before every window that a later result may have."""
 
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
-        first, counted = first_kept(now), set(now.query.counted_streams)
+        first, counted = first_needed(now), set(now.query.counted_streams)
         return frozenset(
             key
             for key, chunk in chunks.items()
@@ -64,7 +64,7 @@ class ByWindow(Retention):
         )
 
 
-def first_kept(now: Moment) -> list[int]:
+def first_needed(now: Moment) -> list[int]:
     """Return for each stream the time from which all its tuples are kept; of count windows, the arrival ordinal."""
     windows = [stream.window for stream in now.query.streams]
     return [_first_kept(*found) for found in zip(windows, now.arrived, _marks(now), strict=True)]

@@ -14,29 +14,30 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, write
 from watersmeet.batch.side_outputs import shown as row_shown
 from watersmeet.formatting import value_at
-from watersmeet.metadata.collector import Heard, Judged, judged, parent_denied
-from watersmeet.metadata.constraint_state import MarkFile, Promised, at
+from watersmeet.metadata.collector import CollectedMetadata, ForeignKeyCheck, are_denied_by_parent, check_foreign_key
+from watersmeet.metadata.constraint_state import ConstraintState, MarkFile, state_of
 from watersmeet.metadata.constraints import (
     Clustering,
+    ConstraintId,
     FlaggedPunctuations,
     ForeignKey,
     InheritedPunctuations,
     PunctuationScheme,
     SortOrder,
 )
-from watersmeet.metadata.denial import Denied, Source, shape_of
-from watersmeet.metadata.frontiers import further
-from watersmeet.metadata.mark_files import coalesced, opened, read_table, write_table
-from watersmeet.metadata.marks import ALWAYS, Marks, from_rows
-from watersmeet.metadata.plan import MetadataReport, Number
-from watersmeet.metadata.propagation import handed, propagates, ready, shown
-from watersmeet.metadata.stored_columns import Stored
+from watersmeet.metadata.denial import DeniedRows, StreamConstraint, shape_of
+from watersmeet.metadata.frontiers import pick_further
+from watersmeet.metadata.mark_files import coalesce_files, open_marks, read_table, write_table
+from watersmeet.metadata.marks import ALWAYS, Marks, build_table
+from watersmeet.metadata.plan import MetadataReport
+from watersmeet.metadata.propagation import find_ready, is_propagated, make_inherited_rows, make_output_rows
+from watersmeet.metadata.stored_columns import StoredColumns
 from watersmeet.predicate.model import Column
 from watersmeet.probe.evaluators.duck import Duck
 
 
 @dataclass
-class Marking:
+class ConstraintUpdater:
     """Makes the promises' new state of what all intake tasks heard; done by one task of a batch.
 
     Attributes:
@@ -53,7 +54,7 @@ class Marking:
         default_factory=lambda: MetadataReport(counts={"punctuation": 0, "orphan": 0, "inherited": 0})
     )
 
-    def mark(self, heard: Sequence[Mapping[Number, Heard]]) -> MetadataReport:
+    def mark(self, heard: Sequence[Mapping[ConstraintId, CollectedMetadata]]) -> MetadataReport:
         """Return the report, with the state of the constraints of all streams after a batch.
 
         Args:
@@ -62,95 +63,115 @@ class Marking:
         denied = self.plan.denied()
         self.report.constraints = tuple(
             tuple(
-                self._after((stream, at), denied, [part[stream, at] for part in heard if (stream, at) in part])
+                self._update((stream, at), denied, [part[stream, at] for part in heard if (stream, at) in part])
                 for at in range(len(spec.constraints))
             )
             for stream, spec in enumerate(self.plan.query.streams)
         )
         return self.report
 
-    def _after(self, number: Number, denied: Denied, heard: Sequence[Heard]) -> Promised:
-        stream, promise = number[0], self.plan.query.streams[number[0]].constraints[number[1]]
+    def _update(
+        self, constraint_id: ConstraintId, denied: DeniedRows, heard: Sequence[CollectedMetadata]
+    ) -> ConstraintState:
+        stream, constraint = constraint_id[0], self.plan.query.streams[constraint_id[0]].constraints[constraint_id[1]]
         before, files = (
-            at(self.plan.metadata.constraints, *number),
+            state_of(self.plan.metadata.constraints, *constraint_id),
             tuple(part.file for part in heard if part.file is not None),
         )
         waiting = tuple(part.waiting for part in heard if part.waiting is not None)
-        match promise:
+        match constraint:
             case SortOrder():
-                return self._ordered(stream, promise, before, heard)
+                return self._update_order(stream, constraint, before, heard)
             case Clustering():
-                return self._clustered(number, promise, before, files)
+                return self._update_clusters(constraint_id, constraint, before, files)
             case InheritedPunctuations():
-                return self._inherited(number, promise, before, denied)
+                return self._update_inherited(constraint_id, constraint, before, denied)
             case FlaggedPunctuations():
-                left = self._put_out(number, promise, before.waiting, denied)
+                left = self._release(constraint_id, constraint, before.waiting, denied)
             case ForeignKey():
-                left = self._orphaned(number, before, denied)
+                left = self._report_orphans(constraint_id, before, denied)
             case _:
                 left = ()
-        return replace(self._with(number, before, files), waiting=(*left, *waiting))
+        return replace(self._add_files(constraint_id, before, files), waiting=(*left, *waiting))
 
-    def _ordered(self, stream: int, promise: SortOrder, before: Promised, heard: Sequence[Heard]) -> Promised:
-        kind, reached = self.plan.query.type_of(Column(stream, promise.field)), before.frontier
+    def _update_order(
+        self, stream: int, constraint: SortOrder, before: ConstraintState, heard: Sequence[CollectedMetadata]
+    ) -> ConstraintState:
+        kind, reached = self.plan.query.type_of(Column(stream, constraint.field)), before.frontier
         for part in heard:
-            reached = further(reached, part.frontier, kind, promise.falling)
-        return before if reached == before.frontier else Promised(frontier=reached, batch=self.plan.batch)
+            reached = pick_further(reached, part.frontier, kind, constraint.falling)
+        return before if reached == before.frontier else ConstraintState(frontier=reached, batch=self.plan.batch)
 
-    def _with(self, number: Number, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
+    def _add_files(
+        self, constraint_id: ConstraintId, before: ConstraintState, files: tuple[MarkFile, ...]
+    ) -> ConstraintState:
         """Return a promise with more tables of marks; the earlier ones are forgotten in time, or merged by size.
 
         [!] Not the new ones: no manifest names them yet, so that nobody would remove them.
         """
-        recall, shape = self.plan.metadata.recall, shape_of(self.plan.query, self._source(number))
-        kept = recall.kept(before.files)
+        lifetime, shape = self.plan.metadata.lifetime, shape_of(self.plan.query, self._source(constraint_id))
+        kept = lifetime.select_remembered(before.files)
         if files:
-            kept = (*coalesced(self.plan.store, self._named(number, ""), kept, shape), *files)
-        undated = [opened(self.plan.store, file, shape) for file in kept if file.era is None] if recall.dates else []
+            kept = (*coalesce_files(self.plan.store, self._file_name(constraint_id, ""), kept, shape), *files)
+        undated = (
+            [open_marks(self.plan.store, file, shape) for file in kept if file.era is None]
+            if lifetime.dates_marks
+            else []
+        )
         since = max((int(marks.terms.since.max(initial=ALWAYS)) for marks in undated), default=ALWAYS)
-        return replace(before, files=recall.dated(kept, since))
+        return replace(before, files=lifetime.date_files(kept, since))
 
-    def _clustered(
-        self, number: Number, promise: Clustering, before: Promised, files: tuple[MarkFile, ...]
-    ) -> Promised:
+    def _update_clusters(
+        self, constraint_id: ConstraintId, constraint: Clustering, before: ConstraintState, files: tuple[MarkFile, ...]
+    ) -> ConstraintState:
         """Return a promise of clusters after a batch that brought some values.
 
         A value is over at the end of the (slack + 1)-th later batch that lacks it; batches that bring none don't count.
         """
         if not files:
-            return self._with(number, before, ())
+            return self._add_files(constraint_id, before, ())
         runs = (*before.runs, files)
-        if len(runs) <= promise.slack + 1:
-            return self._with(number, replace(before, runs=runs), ())
-        shape, (oldest, *later) = shape_of(self.plan.query, self._source(number)), runs
+        if len(runs) <= constraint.slack + 1:
+            return self._add_files(constraint_id, replace(before, runs=runs), ())
+        shape, (oldest, *later) = shape_of(self.plan.query, self._source(constraint_id)), runs
         values = self._read(oldest)[0].column(0)
         for run in later:
             seen = self._read(run)[0].column(0)
-            known = Marks(shape, from_rows(shape, [seen], [seen], self.plan.batch))
+            known = Marks(shape, build_table(shape, [seen], [seen], self.plan.batch))
             values = values.take(pa.array(np.flatnonzero(known.find([values]) < 0)))
         over = replace(before, runs=tuple(later))
-        table = from_rows(shape, [values], [values], self.plan.batch)
-        return self._with(number, over, (self._written(number, "over", table),) if len(values) else ())
+        table = build_table(shape, [values], [values], self.plan.batch)
+        return self._add_files(constraint_id, over, (self._write(constraint_id, "over", table),) if len(values) else ())
 
-    def _inherited(self, number: Number, promise: InheritedPunctuations, before: Promised, denied: Denied) -> Promised:
+    def _update_inherited(
+        self,
+        constraint_id: ConstraintId,
+        constraint: InheritedPunctuations,
+        before: ConstraintState,
+        denied: DeniedRows,
+    ) -> ConstraintState:
         """Return an inherited promise after a batch in which the stream's join may have put punctuations out."""
-        new, files = self.plan.metadata.inherited.get(number, ()), tuple[MarkFile, ...]()
-        left = self._put_out(number, promise, before.waiting, denied)
+        new, files = self.plan.metadata.inherited.get(constraint_id, ()), tuple[MarkFile, ...]()
+        left = self._release(constraint_id, constraint, before.waiting, denied)
         if new:
-            rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(number))
+            rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(constraint_id))
             self.report.counts["inherited"] += rows.num_rows
-            low, high = ([rows.column(f"{end}{at}") for at in range(len(promise.fields))] for end in ("low", "high"))
-            table = from_rows(shape, low, high, self.plan.batch)
-            files = (self._written(number, "heard", table),) if table.num_rows else ()
+            low, high = ([rows.column(f"{end}{at}") for at in range(len(constraint.fields))] for end in ("low", "high"))
+            table = build_table(shape, low, high, self.plan.batch)
+            files = (self._write(constraint_id, "heard", table),) if table.num_rows else ()
         return replace(
-            self._with(number, before, files),
-            waiting=(*left, *(new if number in self.plan.metadata.propagated else ())),
+            self._add_files(constraint_id, before, files),
+            waiting=(*left, *(new if constraint_id in self.plan.metadata.propagated else ())),
         )
 
     # -- what waits
 
-    def _put_out(
-        self, number: Number, promise: PunctuationScheme, waiting: tuple[MarkFile, ...], denied: Denied
+    def _release(
+        self,
+        constraint_id: ConstraintId,
+        constraint: PunctuationScheme,
+        waiting: tuple[MarkFile, ...],
+        denied: DeniedRows,
     ) -> tuple[MarkFile, ...]:
         """Write the punctuations that may go to the output; return the files of those that wait on.
 
@@ -158,54 +179,64 @@ class Marking:
         """
         if not waiting:
             return ()
-        rows, plan, stream = self._read(waiting)[0], self.plan, number[0]
-        stored = Stored(plan.query, plan.store, [c for c in plan.chunks if c.bucket.first and c.stream == stream])
-        go = NONE if plan.spilling.owes else ready(promise, stream, rows, stored, denied.watermark, self.duck)
+        rows, plan, stream = self._read(waiting)[0], self.plan, constraint_id[0]
+        stored = StoredColumns(
+            plan.query, plan.store, [c for c in plan.chunks if c.bucket.first and c.stream == stream]
+        )
+        go = (
+            NO_ROWS if plan.spilling.owes else find_ready(constraint, stream, rows, stored, denied.watermark, self.duck)
+        )
         if not len(go):
-            return waiting if len(waiting) < MANY else (self._written(number, "left", rows),)
-        self._on(number, promise, rows.take(pa.array(go)))
-        return self._kept(number, rows, np.delete(np.arange(rows.num_rows), go))
+            return waiting if len(waiting) < MERGED_FILES else (self._write(constraint_id, "left", rows),)
+        self._pass_on(constraint_id, constraint, rows.take(pa.array(go)))
+        return self._write_rest(constraint_id, rows, np.delete(np.arange(rows.num_rows), go))
 
-    def _on(self, number: Number, promise: PunctuationScheme, rows: pa.RecordBatch) -> None:
+    def _pass_on(self, constraint_id: ConstraintId, constraint: PunctuationScheme, rows: pa.RecordBatch) -> None:
         """Write punctuations to the output, but for those that an inner join has put out, and for an outer join."""
-        query, stream = self.plan.query, number[0]
-        if isinstance(promise, FlaggedPunctuations) and propagates(query, stream, promise):
-            self._side("punctuation", stream, shown(query, stream, promise, rows))
-        if number in self.plan.metadata.propagated:
-            self.report.propagated.append((number, self._written(number, "handed", handed(rows))))
+        query, stream = self.plan.query, constraint_id[0]
+        if isinstance(constraint, FlaggedPunctuations) and is_propagated(query, stream, constraint):
+            self._write_side_output("punctuation", stream, make_output_rows(query, stream, constraint, rows))
+        if constraint_id in self.plan.metadata.propagated:
+            self.report.propagated.append(
+                (constraint_id, self._write(constraint_id, "handed", make_inherited_rows(rows)))
+            )
 
-    def _orphaned(self, number: Number, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
+    def _report_orphans(
+        self, constraint_id: ConstraintId, before: ConstraintState, denied: DeniedRows
+    ) -> tuple[MarkFile, ...]:
         """Write the rows that have turned out to be orphans; return the files of those that may yet be some.
 
         All foreign keys of a stream are looked at together, so that a row is told of once.
         """
         if not before.waiting:
             return ()
-        rows, plan, stream = self._read(before.waiting)[0], self.plan, number[0]
+        rows, plan, stream = self._read(before.waiting)[0], self.plan, constraint_id[0]
         waiting, orphans = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
-        for at_, promise in enumerate(plan.query.streams[stream].constraints):
-            if isinstance(promise, ForeignKey):
-                found = self._judged((stream, at_), promise, rows, denied)
+        for at_, constraint in enumerate(plan.query.streams[stream].constraints):
+            if isinstance(constraint, ForeignKey):
+                found = self._check((stream, at_), constraint, rows, denied)
                 waiting |= found.waiting
-                self._sampled(stream, promise, rows.filter(pa.array(found.orphans & ~orphans)))
+                self._sample(stream, constraint, rows.filter(pa.array(found.orphans & ~orphans)))
                 orphans |= found.orphans
         if orphans.any():
             told = rows.filter(pa.array(orphans))
-            self._side("orphan", stream, original(plan.query.streams[stream], stream, told))
-        return self._kept(number, rows, np.flatnonzero(waiting & ~orphans))
+            self._write_side_output("orphan", stream, original(plan.query.streams[stream], stream, told))
+        return self._write_rest(constraint_id, rows, np.flatnonzero(waiting & ~orphans))
 
-    def _judged(self, number: Number, promise: ForeignKey, rows: pa.RecordBatch, denied: Denied) -> Judged:
+    def _check(
+        self, constraint_id: ConstraintId, constraint: ForeignKey, rows: pa.RecordBatch, denied: DeniedRows
+    ) -> ForeignKeyCheck:
         """Return what became of rows that waited, by one of their foreign keys."""
-        plan, values = self.plan, rows.column(f"s{number[0]}_{promise.field}")
-        shape, accepted = shape_of(plan.query, self._source(number)), np.zeros(len(values), bool)
-        for file in at(plan.metadata.constraints, *number).files:
-            accepted |= opened(plan.store, file, shape).find([values]) >= 0
-        return judged(values, accepted, parent_denied(plan.query, promise, values, denied))
+        plan, values = self.plan, rows.column(f"s{constraint_id[0]}_{constraint.field}")
+        shape, accepted = shape_of(plan.query, self._source(constraint_id)), np.zeros(len(values), bool)
+        for file in state_of(plan.metadata.constraints, *constraint_id).files:
+            accepted |= open_marks(plan.store, file, shape).find([values]) >= 0
+        return check_foreign_key(values, accepted, are_denied_by_parent(plan.query, constraint, values, denied))
 
-    def _kept(self, number: Number, rows: pa.RecordBatch, left: Ints) -> tuple[MarkFile, ...]:
-        return (self._written(number, "left", rows.take(pa.array(left))),) if len(left) else ()
+    def _write_rest(self, constraint_id: ConstraintId, rows: pa.RecordBatch, left: Ints) -> tuple[MarkFile, ...]:
+        return (self._write(constraint_id, "left", rows.take(pa.array(left))),) if len(left) else ()
 
-    def _side(self, kind: str, stream: int, rows: pa.Table) -> None:
+    def _write_side_output(self, kind: str, stream: int, rows: pa.Table) -> None:
         """Count rows to be put out, and write them if anybody wants them."""
         self.report.counts[kind] += rows.num_rows
         if self.plan.intake.sides:
@@ -213,27 +244,27 @@ class Marking:
             write(self.plan.store, path, rows)
             self.report.sides.append((kind, stream, path))
 
-    def _sampled(self, stream: int, promise: ForeignKey, rows: pa.RecordBatch) -> None:
+    def _sample(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
         spec, wanted = self.plan.query.streams[stream], self.plan.observing.samples
         if wanted is not None and not wanted:
             return
-        parent = self.plan.query.name_of(promise.parent)
-        for number in range(min(rows.num_rows, SAMPLES)):
-            value = value_at(rows.column(f"s{stream}_{promise.field}"), number)
+        parent = self.plan.query.name_of(constraint.parent)
+        for constraint_id in range(min(rows.num_rows, SAMPLES)):
+            value = value_at(rows.column(f"s{stream}_{constraint.field}"), constraint_id)
             reason = f"no {parent} = {value} came, and none can come any more"
-            row = row_shown(spec, stream, rows, number, wanted)
+            row = row_shown(spec, stream, rows, constraint_id, wanted)
             self.report.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
 
     # -- files
 
-    def _source(self, number: Number) -> Source:
-        return number[0], self.plan.query.streams[number[0]].constraints[number[1]]
+    def _source(self, constraint_id: ConstraintId) -> StreamConstraint:
+        return constraint_id[0], self.plan.query.streams[constraint_id[0]].constraints[constraint_id[1]]
 
-    def _named(self, number: Number, what: str) -> str:
-        return f"{self.plan.name}-{self.name}-{number[0]}-{number[1]}{what}"
+    def _file_name(self, constraint_id: ConstraintId, what: str) -> str:
+        return f"{self.plan.name}-{self.name}-{constraint_id[0]}-{constraint_id[1]}{what}"
 
-    def _written(self, number: Number, what: str, table: pa.RecordBatch) -> MarkFile:
-        return write_table(self.plan.store, self._named(number, f"-{what}"), table)
+    def _write(self, constraint_id: ConstraintId, what: str, table: pa.RecordBatch) -> MarkFile:
+        return write_table(self.plan.store, self._file_name(constraint_id, f"-{what}"), table)
 
     def _read(self, files: Sequence[MarkFile]) -> list[pa.RecordBatch]:
         """Return the rows of some files as one block."""
@@ -241,6 +272,6 @@ class Marking:
         return table.combine_chunks().to_batches() or [read_table(self.plan.store, files[0])]
 
 
-NONE = np.empty(0, np.int64)
-MANY = 8
+NO_ROWS = np.empty(0, np.int64)
+MERGED_FILES = 8
 """As many files of rows that wait become one."""

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints
 from watersmeet.metadata.expiry import first_open
-from watersmeet.metadata.stored_columns import Stored
+from watersmeet.metadata.stored_columns import StoredColumns
 from watersmeet.predicate.model import Column, ColumnOrder, Conjunct
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
 
 
-def superseding(query: Query) -> dict[int, tuple[Column, ...]]:
+def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
     """Return the as-of streams whose tuples may be superseded, with the columns that such tuples are alike in.
 
     [!] Not where a condition may raise: whether the query stops must not depend on what was purged by then.
@@ -37,10 +37,10 @@ def is_keyed(query: Query, stream: int) -> bool:
     """Tell whether tuples are superseded key by key: nothing but equalities says which of them are alike."""
     telling = [conjunct for conjunct in _naming(query, stream) if not _always(query, stream, conjunct)]
     read = [conjunct for conjunct in telling if any(column.stream == stream for column in conjunct.columns)]
-    return stream in superseding(query) and all(conjunct.equality is not None for conjunct in read)
+    return stream in superseding_columns(query) and all(conjunct.equality is not None for conjunct in read)
 
 
-def superseded(
+def find_superseded(
     query: Query, store: Store, chunks: Sequence[Chunk], mine: Sequence[Chunk], settled: int | None
 ) -> dict[str, Ints]:
     """Return the numbers of the rows that are superseded and were not before, by the ids of their chunks.
@@ -56,21 +56,21 @@ def superseded(
     if settled is None:
         return rows
     own, mark = {chunk.id for chunk in mine}, first_open(query, settled)
-    for stream, columns in superseding(query).items():
+    for stream, columns in superseding_columns(query).items():
         before = [chunk for chunk in chunks if chunk.stream == stream and chunk.low < mark]
         if not any(chunk.id in own for chunk in before):
             continue
-        located = _superseded(Stored(query, store, before), stream, columns, mark)
+        located = _superseded(StoredColumns(query, store, before), stream, columns, mark)
         rows |= {key: numbers for key, numbers in located.items() if key in own}
     return rows
 
 
-def _superseded(stored: Stored, stream: int, columns: Sequence[Column], mark: int) -> dict[str, Ints]:
+def _superseded(stored: StoredColumns, stream: int, columns: Sequence[Column], mark: int) -> dict[str, Ints]:
     """Return which rows of a stream before a time are not the newest of their kind, by the ids of their chunks.
 
     [!] Rows that are stored several times, by different hashes, are all the newest, or none of them is.
     """
-    kind, ts, content = stored.distinct(stream, columns).kind, stored.times(stream), stored.contents(stream)
+    kind, ts, content = stored.find_distinct(stream, columns).kind, stored.times(stream), stored.content_hashes(stream)
     before = np.flatnonzero(ts < mark)
     order = before[np.lexsort((content[before], ts[before], kind[before]))]
     newest = order[np.append(np.diff(kind[order]) != 0, True)] if len(order) else order
@@ -78,7 +78,7 @@ def _superseded(stored: Stored, stream: int, columns: Sequence[Column], mark: in
     last[kind[newest]] = newest
     stand_in = last[kind[before]]
     older = (ts[before] < ts[stand_in]) | (content[before] < content[stand_in])
-    return stored.located(stream, before[older]) if older.any() else {}
+    return stored.locate(stream, before[older]) if older.any() else {}
 
 
 def _naming(query: Query, stream: int) -> list[Conjunct]:

@@ -134,12 +134,12 @@ def _explain_retention(query: Query, outlook: Outlook, stream: int) -> Iterator[
     for constraint in query.streams[stream].constraints:
         kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "promises"
         yield f"    {kind}: {query.describe_constraint(stream, constraint)}"
-    yield from (f"    closed by {way}" for way in outlook.closing(stream))
-    if outlook.open(stream):
+    yield from (f"    closed by {way}" for way in outlook.describe_closing(stream))
+    if outlook.is_never_closed(stream):
         yield "    nothing ever closes it"
-    if outlook.endless(stream):
+    if outlook.is_endless(stream):
         yield "    its tuples are kept for ever"
-    yield from (f"    {reason}" for reason in outlook.superseded(stream))
+    yield from (f"    {reason}" for reason in outlook.describe_superseding(stream))
 
 
 def _explain_spark(query: Query) -> Iterator[str]:

@@ -17,8 +17,8 @@ from watersmeet.metadata.constraints import (
     ForeignKey,
     InheritedPunctuations,
     PunctuationScheme,
-    described,
-    read_by,
+    describe_constraint,
+    fields_read_by,
 )
 from watersmeet.predicate.model import Column, Conjunct, Dialect, FixedColumn, HiddenColumn, PythonPredicate
 from watersmeet.predicate.numbers import can_hash, has_numbers
@@ -445,7 +445,9 @@ class Query:
     @cached_property
     def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns of new rows that constraints read, including those of other streams."""
-        needed = [{at for constraint in stream.constraints for at in read_by(constraint)} for stream in self.streams]
+        needed = [
+            {at for constraint in stream.constraints for at in fields_read_by(constraint)} for stream in self.streams
+        ]
         for constraint in (constraint for stream in self.streams for constraint in stream.constraints):
             if isinstance(constraint, ForeignKey):
                 needed[constraint.parent.stream].add(constraint.parent.field)
@@ -571,4 +573,4 @@ class Query:
 
     def describe_constraint(self, stream: int, constraint: Constraint) -> str:
         """Return a constraint of a stream in words."""
-        return described(stream, constraint, self.name_of, self.type_of)
+        return describe_constraint(stream, constraint, self.name_of, self.type_of)

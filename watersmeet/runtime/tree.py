@@ -9,8 +9,7 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, Kind
 from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import InheritedPunctuations
-from watersmeet.metadata.plan import Number
+from watersmeet.metadata.constraints import ConstraintId, InheritedPunctuations
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport
@@ -45,7 +44,7 @@ class Job(NamedTuple):
         return frozenset(propagated).union(*(chunk.files for chunk in chunks), *(one.paths for one in constraints))
 
     @property
-    def propagated(self) -> list[tuple[Number, MarkFile]]:
+    def propagated(self) -> list[tuple[ConstraintId, MarkFile]]:
         """The punctuations for an outer join, by the constraint they come from."""
         return [pair for report in self.reports for pair in report.metadata.propagated]
 

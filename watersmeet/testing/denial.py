@@ -88,49 +88,49 @@ class Denial:
 
     def reasons(self, row: Row) -> list[OracleConstraint]:
         """The promises that deny a row."""
-        return [promise for promise, denies in self.tests if denies(row)]
+        return [constraint for constraint, denies in self.tests if denies(row)]
 
     def denies_value(self, column: str, value: Any) -> bool:
         """Whether a promise about this column alone denies all rows with that value."""
-        return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
+        return any(_columns(constraint) == {column} and denies({column: value}) for constraint, denies in self.tests)
 
 
 def lacks_a_value(told: Iterable[PunctuationFlag], punctuation: Row) -> bool:
     """Whether a punctuation has NULL where its pattern needs a value."""
-    return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
+    return any(punctuation[name] is None for constraint in told for ends in _ends(constraint).values() for name in ends)
 
 
-def _ends(promise: PunctuationFlag) -> dict[str, tuple[str, str]]:
+def _ends(constraint: PunctuationFlag) -> dict[str, tuple[str, str]]:
     """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
-    return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
+    return {column: (at, at) if isinstance(at, str) else at for column, at in constraint.on.items()}
 
 
-def _columns(promise: OracleConstraint) -> set[str]:
+def _columns(constraint: OracleConstraint) -> set[str]:
     """The columns on whose values alone it depends whether a promise denies a row."""
-    match promise:
+    match constraint:
         case UniqueKey(columns):
             return set(columns)
         case Clusters(column) | Order(column):
             return {column}
         case PunctuationFlag():
-            return set(promise.on)
+            return set(constraint.on)
         case ParentKey():
             return set()
 
 
 def denying(
-    promise: OracleConstraint, batches: Batches, punctuations: Iterable[Announced], watermark: int | None
+    constraint: OracleConstraint, batches: Batches, punctuations: Iterable[Announced], watermark: int | None
 ) -> Test:
     """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
-    match promise:
+    match constraint:
         case UniqueKey():
-            return _seen(promise, batches)
+            return _seen(constraint, batches)
         case Clusters():
-            return _over(promise, batches)
+            return _over(constraint, batches)
         case Order():
-            return _beyond(promise, batches)
+            return _beyond(constraint, batches)
         case PunctuationFlag():
-            return _announced(promise, punctuations, watermark)
+            return _announced(constraint, punctuations, watermark)
         case ParentKey():
             return _nothing
 
@@ -187,15 +187,15 @@ def _loosened(frontier: Any, order: Order) -> Any:
         return frontier + slack if order.falling else frontier - slack
 
 
-def _announced(promise: PunctuationFlag, punctuations: Iterable[Announced], watermark: int | None) -> Test:
+def _announced(constraint: PunctuationFlag, punctuations: Iterable[Announced], watermark: int | None) -> Test:
     """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
-    by_batch = promise.effect == "batch"
+    by_batch = constraint.effect == "batch"
     said = [
         row
         for ts, row in punctuations
-        if row.get(promise.flag) and (by_batch or (watermark is not None and ts < watermark))
+        if row.get(constraint.flag) and (by_batch or (watermark is not None and ts < watermark))
     ]
-    ends = _ends(promise)
+    ends = _ends(constraint)
 
     def fits(row: Row, pattern: Row) -> bool:
         return all(

@@ -288,7 +288,8 @@ class _Intake:
             self.data[name].append([row for row in own if not _told(stream, row)])
             said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
             tests = [
-                (promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.constraints
+                (constraint, denying(constraint, self.data[name], said, self.watermark))
+                for constraint in stream.constraints
             ]
             denials[name] = Denial(tests)
         return denials
@@ -320,7 +321,11 @@ def _ts(arrival: Arrival) -> int:
 
 def _told(stream: Stream, row: Row) -> list[PunctuationFlag]:
     """The promises of which a row is a punctuation."""
-    return [promise for promise in stream.constraints if isinstance(promise, PunctuationFlag) and row.get(promise.flag)]
+    return [
+        constraint
+        for constraint in stream.constraints
+        if isinstance(constraint, PunctuationFlag) and row.get(constraint.flag)
+    ]
 
 
 class _Join:

@@ -25,7 +25,7 @@ from watersmeet.metadata.declarations import (
     OrderDeclaration,
     Punctuations,
 )
-from watersmeet.metadata.frontiers import slack_of
+from watersmeet.metadata.frontiers import convert_slack
 from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec
@@ -150,11 +150,11 @@ class ConstraintResolver:
         return tuple(positions)
 
     def _slack(self, columns: NamedColumns, declaration: OrderDeclaration, at: int) -> Any:
-        slack = slack_of(declaration.slack, compared_as(columns.type_of(at)))
+        slack = convert_slack(declaration.slack, compared_as(columns.type_of(at)))
         if slack is None:
             kind = columns.type_of(at)
             raise DefinitionError(
-                f"{columns.owner}, {declaration}: slack={declaration.shown} does not go with a column of type "
+                f"{columns.owner}, {declaration}: slack={declaration.slack_text} does not go with a column of type "
                 f"{kind.simpleString()}; {_slack_hint(kind)}."
             )
         return slack

@@ -14,7 +14,7 @@ from watersmeet.batch.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import with_article
 from watersmeet.metadata.constraints import InheritedPunctuations
-from watersmeet.metadata.propagation import inherited, without_useless
+from watersmeet.metadata.propagation import drop_useless_punctuations, inherit_punctuations
 from watersmeet.observe.dashboard.notebook import render_definition, stream_table
 from watersmeet.observe.explain import explain
 from watersmeet.observe.why.answer import Answer
@@ -228,7 +228,7 @@ def define(
     )
     complete = _with_delays(derive_windows(complete), parts)
     check_optional(complete, streaming=any(part.streaming for part in parts), spilling=spill is not None)
-    complete = with_weight(without_useless(complete), spill)
+    complete = with_weight(drop_useless_punctuations(complete), spill)
     strategy = _for_streams(options.strategy or Auto(), complete)
     how = (strategy, ordering(options.order), selection, draft.inner, where, punctuations)
     whole = Join(complete, draft.frames, *how, purge_every, remember, spill, identity)
@@ -321,7 +321,7 @@ def _inherited_constraints(part: StreamPart) -> Iterator[InheritedPunctuations]:
     """
     if not isinstance(part.frame, JoinDefinition) or part.frame.query.waits:
         return iter(())
-    return inherited(part.frame.query, part.frame.output_positions)
+    return inherit_punctuations(part.frame.query, part.frame.output_positions)
 
 
 def _for_streams(strategy: Strategy, query: Query) -> Strategy:
