@@ -7,12 +7,12 @@ from watersmeet.batch.intake import writer
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import StateReport
 from watersmeet.batch.worker import Clock
+from watersmeet.metadata.as_of_expiry import find_superseded
 from watersmeet.metadata.collector import CollectedMetadata
+from watersmeet.metadata.constraint_updater import ConstraintUpdater
 from watersmeet.metadata.constraints import ConstraintId
 from watersmeet.metadata.dead_rule import find_dead_rows
-from watersmeet.metadata.marking import ConstraintUpdater
 from watersmeet.metadata.plan import MetadataReport
-from watersmeet.metadata.superseded import find_superseded
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.deletion_vectors import mark_dead
@@ -70,4 +70,4 @@ class Finish:
         """Bring the state of constraints up to date with what intake tasks collected; nothing changes in a round."""
         if not self._plan.query.constrained_streams or self._plan.kind == "round":
             return MetadataReport()
-        return ConstraintUpdater(self._plan, self._name, self._duck).mark(marks)
+        return ConstraintUpdater(self._plan, self._name, self._duck).update(marks)

@@ -176,7 +176,7 @@ class Judge:
         return rows if left.all() else rows.filter(pa.array(left))
 
     def heard(self) -> dict[ConstraintId, CollectedMetadata]:
-        """Return what was heard of the streams' promises."""
+        """Return what was collected about the streams' constraints."""
         return self._collector.finish()
 
     def _believed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""When a stream is closed for a partial result: the ways that the conjuncts and the promises of a join offer."""
+"""When a stream is closed for a partial result: the closing rules that follow from conjuncts and constraints."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -23,13 +23,13 @@ from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query
 
 Pin = tuple[ColumnEnd | ConstantEnd, str]
-"""What a column must equal, and the conjuncts that say so."""
+"""What a column must equal, and the text of the conjuncts that require it."""
 ConjunctEnd = tuple[End, str]
-"""An end of an interval in which a column must lie, and the conjunct that says so; none for the end of a type."""
+"""An end of an interval in which a column must lie, and the conjunct that requires it; empty for the end of a type."""
 
 
 class ClosingRules:
-    """All ways in which the streams of a join are closed.
+    """All rules by which the streams of a join are closed.
 
     Args:
         query: The join.
@@ -43,41 +43,43 @@ class ClosingRules:
         self._rules: dict[tuple[int, frozenset[int]], list[ClosingRule]] = {}
 
     def rules_for(self, stream: int, joined: Collection[int]) -> list[ClosingRule]:
-        """Return the ways in which a stream is closed for partial results over some others."""
+        """Return the rules by which a stream is closed for partial results over the joined streams."""
         key = stream, frozenset(joined)
         if key not in self._rules:
-            limiting = [
-                way for way in self._frontier_rules_of[stream] if all(column.stream in joined for column in way.columns)
+            by_frontier = [
+                rule
+                for rule in self._frontier_rules_of[stream]
+                if all(column.stream in joined for column in rule.columns)
             ]
-            self._rules[key] = [*limiting, *self._mark_rules(stream, joined)]
+            self._rules[key] = [*by_frontier, *self._mark_rules(stream, joined)]
         return self._rules[key]
 
     def constrains(self, column: Column, constraint: Constraint) -> bool:
-        """Tell whether `where` pins a column that a promise is about, or gives it ends, if the promise has ranges."""
+        """Tell whether `where` pins a column of a constraint or, if the constraint denies ranges, bounds it."""
         others = [at for at in self._frontier_rules_of if at != column.stream]
         return all(self._interval_ends(column, others, self._has_ranges(column, constraint)))
 
     def _has_ranges(self, column: Column, constraint: Constraint) -> bool:
-        """Tell whether marks speak of more than one value of a column at once."""
+        """Tell whether a mark may cover more than one value of a column."""
         shape = shape_of(self._query, (column.stream, constraint))
         return shape.uses_spans or shape.ranges[fields_of(constraint).index(column.field)]
 
     def can_have_dead_rows(self, stream: int) -> bool:
-        """Tell whether a tuple of a stream can ever be dead: another may be closed for it alone, or there is none."""
+        """Tell whether tuples of a stream can ever be dead: a stream is closed for them alone, or none is awaited."""
         others = self.awaited_streams((stream,))
         return not others or any(self.rules_for(other, (stream,)) for other in others)
 
     def awaited_streams(self, joined: Collection[int]) -> list[int]:
-        """Return the streams whose tuples may still complete partial results over some others; those of tables don't.
+        """Return the streams whose tuples may still complete partial results over the joined ones; tables never do.
 
-        The rows of a table are there before all tuples, or are read again, and bring about no results in either case.
+        The rows of a table precede all tuples or are read again, and trigger no results in either case.
         """
         return [at for at, spec in enumerate(self._query.streams) if at not in joined and not spec.table]
 
     @cached_property
     def relevant_columns(self) -> tuple[frozenset[Column], ...]:
-        """For each stream the columns by which its tuples are shown to be dead: those alike in them are dead alike."""
-        read = {column for ways in self._frontier_rules_of.values() for way in ways for column in way.columns}
+        """For each stream the columns that decide whether its tuples are dead; tuples that agree in them are alike."""
+        read = {column for rules in self._frontier_rules_of.values() for rule in rules for column in rule.columns}
         plain = {c for conjunct in self._query.conjuncts if not conjunct.calls for c in conjunct.columns}
         streams = range(len(self._query.streams))
         return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)
@@ -94,7 +96,7 @@ class ClosingRules:
                     yield replace(frontier, column=Column(stream, at), moved=hidden.moved[1])
 
     def _frontier_rules(self, stream: int) -> Iterator[ClosingRule]:
-        """Yield the ways that rest on limits of a column."""
+        """Yield the rules that compare limits of a column with its frontier."""
         for frontier in self._frontiers(stream):
             exact = set[str]()
             for limit, strict, text in self._order_limits(frontier):
@@ -108,12 +110,12 @@ class ClosingRules:
             for conjunct in self._query.conjuncts:
                 for bound in conjunct.lasting_bounds if conjunct.text not in exact else ():
                     end = bound.low if frontier.falling else bound.high
-                    # A condition over the stream alone is bound by no member.
+                    # A condition over this stream alone depends on no member.
                     if bound.column == frontier.column and end is not None and columns_of([bound]):
                         yield ComputedBoundRule(stream, (conjunct.text,), frontier, bound)
 
     def _order_limits(self, frontier: Frontier) -> Iterator[tuple[Column, bool, str]]:
-        """Yield the columns that limit one from the side on which values are denied, and whether they are strict."""
+        """Yield the columns that limit a frontier's column on its denied side, and whether they do so strictly."""
         for conjunct in self._query.conjuncts:
             for order in conjunct.orders:
                 mine, limit = (order.more, order.less) if frontier.falling else (order.less, order.more)
@@ -123,13 +125,13 @@ class ClosingRules:
             yield equal, False, text
 
     def _time_limits(self, frontier: Frontier) -> Iterator[tuple[Column, int, str]]:
-        """Yield the event times that a stream's own is at most so many microseconds later than.
+        """Yield the event times that a stream's own exceeds at most by a constant, and the constant in microseconds.
 
-        [!] A condition that may raise denies nothing before it has been asked.
+        [!] A condition that may raise excludes nothing before it has been evaluated.
         """
         for conjunct in self._query.conjuncts:
-            calm = not conjunct.raises and not self._query.fallible_columns.intersection(conjunct.columns)
-            for gap in conjunct.gaps if calm else ():
+            cannot_raise = not conjunct.raises and not self._query.fallible_columns.intersection(conjunct.columns)
+            for gap in conjunct.gaps if cannot_raise else ():
                 if gap.later == frontier.column.stream and frontier.column.field == self._time(gap.later):
                     yield Column(gap.earlier, self._time(gap.earlier)), gap.micros, conjunct.text
 
@@ -137,7 +139,7 @@ class ClosingRules:
         return self._query.streams[stream].time
 
     def _mark_rules(self, stream: int, joined: Collection[int]) -> Iterator[ClosingRule]:
-        """Yield the ways that rest on marks: each column of the promise is pinned, or lies in an interval."""
+        """Yield the rules that depend on marks: each column of the constraint is pinned, or lies in an interval."""
         for constraint in self._query.streams[stream].constraints:
             if not isinstance(constraint, Key | Clustering | PunctuationScheme):
                 continue
@@ -148,7 +150,7 @@ class ClosingRules:
                 yield PinRule(stream, _texts(pins), (stream, constraint), tuple(end for end, _ in pins))
             elif all(lows and highs for lows, highs in sides):
                 between = tuple((_drop_texts(lows), _drop_texts(highs)) for lows, highs in sides)
-                texts = _texts(ends for pair in sides for side in pair for ends in side)
+                texts = _texts(end for pair in sides for side in pair for end in side)
                 yield IntervalRule(stream, texts, (stream, constraint), between)
 
     def _interval_ends(
@@ -158,8 +160,8 @@ class ClosingRules:
 
         Args:
             column: The column.
-            joined: The streams whose columns the ends may be made of.
-            wide: Whether more than one value will do.
+            joined: The streams from whose columns the ends may be computed.
+            wide: Whether marks may cover more than one value.
         """
         pin = self._find_pin(column, joined)
         if pin is not None:
@@ -171,30 +173,36 @@ class ClosingRules:
         return lows or _outermost(kind, False), highs or _outermost(kind, True)
 
     def _ends_from_conjuncts(self, column: Column, joined: Collection[int], upper: bool) -> Iterator[ConjunctEnd]:
-        """Yield the lower or the upper ends that conjuncts give a column."""
+        """Yield the lower or the upper ends that follow from conjuncts."""
         kind = self._query.type_of(column)
         for conjunct in self._query.conjuncts:
             pairs = [(o.less, o.more, o.strict) if upper else (o.more, o.less, o.strict) for o in conjunct.orders]
-            found: list[End] = [
+            ends: list[End] = [
                 ColumnEnd(limit, strict * (-1 if upper else 1))
                 for mine, limit, strict in pairs
                 if mine == column and limit.stream != column.stream and self._query.type_of(limit) == kind
             ]
-            if not found and is_computable(kind):
+            if not ends and is_computable(kind):
                 bounds = [bound for bound in conjunct.lasting_bounds if bound.column == column]
-                found += [ComputedEnd(b, upper, kind) for b in bounds if (b.high if upper else b.low) is not None]
-            yield from ((end, conjunct.text) for end in found if all(read.stream in joined for read in end.columns))
+                ends += [ComputedEnd(b, upper, kind) for b in bounds if (b.high if upper else b.low) is not None]
+            yield from ((end, conjunct.text) for end in ends if all(read.stream in joined for read in end.columns))
 
     def _find_pin(self, column: Column, joined: Collection[int]) -> "Pin | None":
-        """Return the constant that a column must equal, or else a member's column; None if there is neither."""
+        """Return the constant or else the member's column that a column must equal; None if there is neither."""
         if (constant := self._equal.find_constant(column)) is not None:
             return ConstantEnd(constant[0]), constant[1]
-        found = self._equal.find_equal_column(column, joined)
-        return None if found is None else (ColumnEnd(found[0]), found[1])
+        equal = self._equal.find_equal_column(column, joined)
+        return None if equal is None else (ColumnEnd(equal[0]), equal[1])
 
 
 class EqualityClasses:
-    """Columns that must be equal, in classes; of one type only, since 2^53 and 2^53 + 1 equal the same double."""
+    """Classes of columns that must be equal.
+
+    Columns of a class have the same type, since 2^53 and 2^53 + 1 equal the same double.
+
+    Args:
+        query: The join.
+    """
 
     def __init__(self, query: Query) -> None:
         self._class: dict[Column, frozenset[Column]] = {}
@@ -206,25 +214,25 @@ class EqualityClasses:
                 continue
             before = [self._class.get(column, frozenset({column})) for column in pair]
             together = before[0] | before[1]
-            known = [self._texts[part] for part in dict.fromkeys(before) if part in self._texts]
-            self._texts[together] = " AND ".join([*known, conjunct.text])
+            texts = [self._texts[part] for part in dict.fromkeys(before) if part in self._texts]
+            self._texts[together] = " AND ".join([*texts, conjunct.text])
             self._class |= dict.fromkeys(together, together)
 
     def equal_columns(self, column: Column) -> Iterator[tuple[Column, str]]:
-        """Yield the columns of other streams that must equal one, and by which conjuncts."""
-        found = self._class.get(column, frozenset())
-        for other in sorted(found):
+        """Yield the columns of other streams that must equal a column, and the conjuncts that require it."""
+        members = self._class.get(column, frozenset())
+        for other in sorted(members):
             if other.stream != column.stream:
-                yield other, self._texts[found]
+                yield other, self._texts[members]
 
     def find_equal_column(self, column: Column, streams: Collection[int]) -> tuple[Column, str] | None:
-        """Return a column of some streams that must equal one, and by which conjuncts; None if there is none."""
-        return next((found for found in self.equal_columns(column) if found[0].stream in streams), None)
+        """Return a column of these streams that must equal a column, and the conjuncts that require it, or None."""
+        return next((equal for equal in self.equal_columns(column) if equal[0].stream in streams), None)
 
     def find_constant(self, column: Column) -> tuple[pa.Scalar, str] | None:
-        """Return the constant that a column must equal, and by which conjuncts; None if there is none.
+        """Return the constant that a column must equal, and the conjuncts that require it; None if there is none.
 
-        A constant of any column of its class is one of its own.
+        A constant of any column in its class counts.
         """
         if column in self._constants:
             return self._constants[column]
@@ -235,9 +243,9 @@ class EqualityClasses:
 
 
 def _outermost(kind: pa.DataType, upper: bool) -> list[ConjunctEnd]:
-    """Return the end of a type as that of an interval, where it has one."""
-    found = extreme_value(kind, upper)
-    return [] if found is None else [(ConstantEnd(found), "")]
+    """Return the end of a type as the end of an interval; empty if it can't be used as one."""
+    value = extreme_value(kind, upper)
+    return [] if value is None else [(ConstantEnd(value), "")]
 
 
 def _drop_texts(ends: Iterable[ConjunctEnd]) -> tuple[End, ...]:
@@ -245,5 +253,5 @@ def _drop_texts(ends: Iterable[ConjunctEnd]) -> tuple[End, ...]:
 
 
 def _texts(ends: Iterable[ConjunctEnd]) -> tuple[str, ...]:
-    """Return the conjuncts that some ends rest on, each once."""
+    """Return the conjuncts that require these ends, each once."""
     return tuple(dict.fromkeys(text for _, text in ends if text))

@@ -164,7 +164,7 @@ class ComputedBoundRule(ClosingRule):
     def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
         """Tell which bounds lie beyond the frontier.
 
-        [!] Both ends are rounded outwards and the frontier inwards: where they are too close to tell, nothing is closed.
+        [!] Both ends are rounded outwards and the frontier inwards: if they are too close, nothing is closed.
         """
         frontier = self.frontier.value(denied)
         table = {column.name: values[column] for column in self.columns}

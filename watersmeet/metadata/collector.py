@@ -1,7 +1,7 @@
-"""What intake hears of metadata: values that keys have had, how far orders have come, runs, punctuations.
+"""Collects metadata at intake: the values of keys and runs, how far orders have come, and punctuations.
 
-[!] Every row that isn't a punctuation counts, whatever becomes of it: a late, a denied or a rejected row has the value,
-too. Otherwise partners would wait for ever, and runs end too early.
+[!] Every row that isn't a punctuation counts, accepted or not: a late, denied or rejected row has its value as well.
+Otherwise partners would wait for ever, and runs would end too early.
 """
 
 from collections import defaultdict
@@ -37,41 +37,41 @@ from watersmeet.state.chunks.rows import TIME, TRACE
 
 
 class ForeignKeyCheck(NamedTuple):
-    """What became of rows that waited: those that still do, and those that are orphans."""
+    """What became of rows that waited for a parent: which of them still wait, and which are orphans."""
 
     waiting: Mask
     orphans: Mask
 
 
 def check_foreign_key(values: pa.Array, accepted: Mask, denied: Mask) -> ForeignKeyCheck:
-    """Return what became of rows, by their parents' values.
+    """Return what became of rows that waited, by the values of a foreign key.
 
     Args:
-        values: The values of the foreign key; NULL has no parent and waits for none.
-        accepted: Whether a parent of that value was accepted.
-        denied: Whether none can come any more.
+        values: The values of the foreign key; NULL has no parent and does not wait.
+        accepted: Whether a parent with that value was accepted.
+        denied: Whether no parent with that value can come any more.
     """
     open_ = values.is_valid().to_numpy(zero_copy_only=False) & ~accepted
     return ForeignKeyCheck(open_ & ~denied, open_ & denied)
 
 
 def are_denied_by_parent(query: Query, constraint: ForeignKey, values: pa.Array, denied: DeniedRows) -> Mask:
-    """Tell which values the parent stream has denied, by promises about that one column."""
-    parent, found = constraint.parent, np.zeros(len(values), bool)
-    for given in query.streams[parent.stream].constraints:
-        source = parent.stream, given
-        if isinstance(given, ForeignKey) or fields_of(given) != (parent.field,):
+    """Tell which values the parent stream denies, by constraints on the parent column alone."""
+    parent, mask = constraint.parent, np.zeros(len(values), bool)
+    for other in query.streams[parent.stream].constraints:
+        source = parent.stream, other
+        if isinstance(other, ForeignKey) or fields_of(other) != (parent.field,):
             continue
-        if isinstance(given, SortOrder):
+        if isinstance(other, SortOrder):
             limit = denied.frontiers.get(source)
-            found |= lie_beyond(values, given, limit) if limit is not None else False
+            mask |= lie_beyond(values, other, limit) if limit is not None else False
         elif denied.marks.get(source):
-            found |= denied.find(source, [values])[1] >= 0
-    return found
+            mask |= denied.find(source, [values])[1] >= 0
+    return mask
 
 
 def foreign_keys_to(query: Query, parent: int) -> list[tuple[int, int, Column]]:
-    """Return the foreign keys that refer to a stream: stream and number of the promise, and the parent's column."""
+    """Return the foreign keys that refer to a stream: their stream and number, and the column of the parent."""
     return [
         (stream, number, constraint.parent)
         for stream, spec in enumerate(query.streams)
@@ -81,12 +81,12 @@ def foreign_keys_to(query: Query, parent: int) -> list[tuple[int, int, Column]]:
 
 
 class CollectedMetadata(NamedTuple):
-    """What a task heard of a promise.
+    """What a task collected for one constraint.
 
     Attributes:
-        file: The marks that it makes, or the values of runs; None if there are none.
-        frontier: The furthest value of an order.
-        waiting: Rows that are to wait: punctuations that may go to the output, rows whose parent may still come.
+        file: New marks, or the values of a run; None if there are none.
+        frontier: The furthest value of a sort order.
+        waiting: Rows that are to wait: punctuations that may be emitted, rows whose parent may still come.
     """
 
     file: MarkFile | None = None
@@ -96,7 +96,7 @@ class CollectedMetadata(NamedTuple):
 
 @dataclass
 class MetadataCollector:
-    """Listens to the rows of one task attempt.
+    """Collects metadata from the rows of one task attempt.
 
     Attributes:
         plan: The batch's plan.
@@ -111,7 +111,7 @@ class MetadataCollector:
     _waiting: dict[ConstraintId, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def add_time_column(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their event time in its own type as well, if a promise is about it."""
+        """Return rows, with their event time in its own type added if a constraint reads it."""
         spec = self.plan.query.streams[stream]
         if spec.time not in self.plan.query.constraint_columns[stream]:
             return rows
@@ -119,14 +119,14 @@ class MetadataCollector:
 
     def find_punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
         """Tell which rows of a stream are punctuations."""
-        found = np.zeros(rows.num_rows, bool)
+        mask = np.zeros(rows.num_rows, bool)
         for constraint in self.plan.query.streams[stream].constraints:
             if isinstance(constraint, FlaggedPunctuations):
-                found |= are_flagged(rows, stream, constraint)
-        return found
+                mask |= are_flagged(rows, stream, constraint)
+        return mask
 
     def collect_data(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to rows that aren't punctuations, whatever becomes of them."""
+        """Collect the values of rows that aren't punctuations, whether they are accepted or not."""
         for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             at = stream, number
             match constraint:
@@ -140,17 +140,17 @@ class MetadataCollector:
                     self._frontiers[at] = pick_further(self._frontiers.get(at), reached, kind, falling)
 
     def find_incomplete(self, stream: int, rows: pa.RecordBatch) -> Mask:
-        """Tell which punctuations lack a value that their patterns need: NULL is never a wildcard."""
-        found = np.zeros(rows.num_rows, bool)
+        """Tell which punctuations lack a value that their patterns require: NULL is never a wildcard."""
+        mask = np.zeros(rows.num_rows, bool)
         for constraint in self.plan.query.streams[stream].constraints:
             if isinstance(constraint, FlaggedPunctuations):
                 ends = {end for pattern in constraint.patterns for end in (pattern.low, pattern.high)}
                 nulls = [pc.is_null(rows.column(f"s{stream}_{end}")).to_numpy(zero_copy_only=False) for end in ends]
-                found |= are_flagged(rows, stream, constraint) & np.logical_or.reduce(nulls)
-        return found
+                mask |= are_flagged(rows, stream, constraint) & np.logical_or.reduce(nulls)
+        return mask
 
     def collect_punctuations(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to punctuations."""
+        """Collect punctuations."""
         for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             if isinstance(constraint, FlaggedPunctuations):
                 mine = rows.filter(pa.array(are_flagged(rows, stream, constraint)))
@@ -167,17 +167,17 @@ class MetadataCollector:
         return at in self.plan.metadata.propagated or is_propagated(self.plan.query, at[0], constraint)
 
     def collect_accepted(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to rows that are accepted: they are parents of others, or wait for their own."""
+        """Collect accepted rows: they are parents of others, or wait for their own parents."""
         for child, number, column in foreign_keys_to(self.plan.query, stream):
             self._add_marks((child, number), [rows.column(column.name)])
         foreign = self._foreign_keys(stream)
         if foreign and rows.num_rows:
-            known = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
+            has_parent = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
             waiting = rows.select([name for name in rows.schema.names if name != TRACE])
-            self._waiting[stream, next(iter(foreign))].append(waiting.filter(reduce(pc.or_, known)))
+            self._waiting[stream, next(iter(foreign))].append(waiting.filter(reduce(pc.or_, has_parent)))
 
     def _foreign_keys(self, stream: int) -> dict[int, int]:
-        """Return the columns of a stream's foreign keys, by their numbers; the first has the rows that wait for all."""
+        """Return the columns of a stream's foreign keys, by number; the first one has the rows that wait for any."""
         constraints = enumerate(self.plan.query.streams[stream].constraints)
         return {number: constraint.field for number, constraint in constraints if isinstance(constraint, ForeignKey)}
 
@@ -191,12 +191,12 @@ class MetadataCollector:
         shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
         table = build_table(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:
-            known = [Marks(shape, part) for part in (*self._tables[at], table)]
-            self._tables[at] = [merge_tables(known) if len(known) > 1 else table]
+            parts = [Marks(shape, part) for part in (*self._tables[at], table)]
+            self._tables[at] = [merge_tables(parts) if len(parts) > 1 else table]
 
     def finish(self) -> dict[ConstraintId, CollectedMetadata]:
-        """Write what was heard, and say where it is."""
-        found = {
+        """Write what was collected to files, and return it by constraint."""
+        collected = {
             at: CollectedMetadata(frontier=reached) for at, reached in self._frontiers.items() if reached is not None
         }
         tables = {at: parts[0] for at, parts in self._tables.items() if parts}
@@ -204,26 +204,28 @@ class MetadataCollector:
             at: pa.record_batch(values, ["value"]) for at, values in self._values.items() if values and len(values[0])
         }
         for at, table in tables.items():
-            found[at] = CollectedMetadata(self._write(at, "heard", table))
+            collected[at] = CollectedMetadata(self._write(at, "heard", table))
         for at, parts in self._waiting.items():
             table = pa.Table.from_batches(parts).combine_chunks().to_batches()
             if table:
-                found[at] = found.get(at, CollectedMetadata())._replace(waiting=self._write(at, "waiting", table[0]))
-        return found
+                collected[at] = collected.get(at, CollectedMetadata())._replace(
+                    waiting=self._write(at, "waiting", table[0])
+                )
+        return collected
 
     def _write(self, at: ConstraintId, what: str, table: pa.RecordBatch) -> MarkFile:
         return write_table(self.plan.store, f"{self.plan.name}-{self.name}-{what}-{at[0]}-{at[1]}", table)
 
 
 def are_flagged(rows: pa.RecordBatch, stream: int, constraint: FlaggedPunctuations) -> Mask:
-    """Tell which rows are punctuations of a kind; a flag that is NULL means data."""
+    """Tell which rows are punctuations of one kind; a flag that is NULL means data."""
     flag = rows.column(f"s{stream}_{constraint.flag}")
     mask: Mask = pc.fill_null(flag, False).to_numpy(zero_copy_only=False)
     return mask
 
 
 def _distinct(*parts: pa.Array) -> pa.Array:
-    """Return the values of some arrays, each once, without NULL; those that SQL calls equal are one."""
+    """Return the distinct values of some arrays without NULL; values that are equal in SQL are one."""
     together = pa.concat_arrays(parts).drop_null()
     if pa.types.is_floating(together.type):
         numbers = together.to_numpy(zero_copy_only=False) + 0.0

@@ -182,8 +182,8 @@ def describe_constraint(
             on = " and ".join(_pattern(stream, pattern, name) for pattern in patterns)
             return f"{name(Column(stream, flag))} on {on}, effect by {effect}"
         case InheritedPunctuations(_, fields, ranges):
-            named = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
-            return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in named)}"
+            columns = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
+            return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in columns)}"
 
 
 def _slack(constraint: SortOrder, kind: pa.DataType) -> str:

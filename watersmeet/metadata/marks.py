@@ -204,8 +204,8 @@ class Marks:
     def covers(self, lows: Sequence[ArrowValues], highs: Sequence[ArrowValues], watermark: int | None = None) -> Mask:
         """Tell which closed intervals, one for each column, are covered entirely by marks in effect.
 
-        With several columns, a single mark must cover all intervals of a row. Intervals with a NULL end or reversed ends
-        are not covered.
+        With several columns, a single mark must cover all intervals of a row. Intervals with a NULL end or reversed
+        ends are not covered.
 
         Raises:
             DefinitionError: If the ends are not of the types of the marks.

@@ -3,7 +3,7 @@
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
 purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds. What promises of streams deny is said in `denial.py`.
+Times, sizes, steps and delays are whole microseconds. What the constraints of streams deny is defined in `denial.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import combinations, product
 from typing import Any, Literal, get_args
 
 from watersmeet.testing.denial import Clusters as Clusters
-from watersmeet.testing.denial import Denial, Row, denying, has, lacks_a_value
+from watersmeet.testing.denial import Denial, Row, denial_test, has, lacks_a_value
 from watersmeet.testing.denial import OracleConstraint as OracleConstraint
 from watersmeet.testing.denial import Order as Order
 from watersmeet.testing.denial import ParentKey as ParentKey
@@ -125,7 +125,7 @@ class Outcome:
         late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
         rejected: Rows without an event time, or with one too far ahead; punctuations with NULL in a column they need.
         denied: Tuples that are in time but denied after the batch before theirs, in order of arrival, each with the
-            first of its stream's promises that denies it.
+            first of its stream's constraints that denies it.
         punctuations: Those not rejected, in order of arrival.
         orphans: Accepted tuples found to have no parent, each once, with the first batch after which that is known.
         watermarks: The join watermark after each batch; None is minus infinity.
@@ -235,10 +235,10 @@ class _Intake:
         """What becomes of a row; the others of its batch have no say in it."""
         if self.streams[arrival.stream].table:
             return "accepted"
-        told = _told(self.streams[arrival.stream], arrival.row)
-        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(told, arrival.row):
+        announcing = _punctuated_by(self.streams[arrival.stream], arrival.row)
+        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(announcing, arrival.row):
             return "rejected"
-        if told:
+        if announcing:
             return "punctuation"
         if self.watermark is not None and arrival.ts < self.watermark:
             return "late"
@@ -285,10 +285,10 @@ class _Intake:
         denials = {}
         for name, stream in self.streams.items():
             own = [a.row for a in arrivals if a.stream == name]
-            self.data[name].append([row for row in own if not _told(stream, row)])
-            said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
+            self.data[name].append([row for row in own if not _punctuated_by(stream, row)])
+            punctuations = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
             tests = [
-                (constraint, denying(constraint, self.data[name], said, self.watermark))
+                (constraint, denial_test(constraint, self.data[name], punctuations, self.watermark))
                 for constraint in stream.constraints
             ]
             denials[name] = Denial(tests)
@@ -319,8 +319,8 @@ def _ts(arrival: Arrival) -> int:
     return arrival.ts
 
 
-def _told(stream: Stream, row: Row) -> list[PunctuationFlag]:
-    """The promises of which a row is a punctuation."""
+def _punctuated_by(stream: Stream, row: Row) -> list[PunctuationFlag]:
+    """The constraints of which a row is a punctuation."""
     return [
         constraint
         for constraint in stream.constraints

@@ -14,8 +14,8 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.node import any_flagged
 from watersmeet.errors import StateError
+from watersmeet.metadata.as_of_expiry import superseding_columns
 from watersmeet.metadata.expiry import Moment, first_needed, first_open
-from watersmeet.metadata.superseded import superseding_columns
 from watersmeet.observe.why.answer import BatchRange
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.question import TupleSelector

@@ -12,8 +12,8 @@ import pyarrow as pa
 from watersmeet.batch.side_outputs import text_of
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import value_at
+from watersmeet.metadata.as_of_expiry import superseding_columns
 from watersmeet.metadata.closing import ClosingRules
-from watersmeet.metadata.superseded import superseding_columns
 from watersmeet.observe.why.answer import BatchRange, Fate, TupleStatus, ValueFormatter, count_noun, describe_batches
 from watersmeet.observe.why.condition_trace import (
     Compute,
