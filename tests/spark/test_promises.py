@@ -153,7 +153,7 @@ def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": wm.key("id")}, r"constraints must be a list, such as \[wm.key\('id'\)\]; got KeyOf"),
+        ({"constraints": wm.key("id")}, r"constraints must be a list, such as \[wm.key\('id'\)\]; got KeyDeclaration"),
         ({"constraints": 3}, "constraints must be a list"),
         ({"constraints": ["id"]}, "'id' is not a constraint; use wm.key, wm.ordered, wm.clustered or wm.foreign_key"),
         ({"punctuations": "ok"}, "punctuations='ok' must be made by wm.punctuations"),

@@ -192,6 +192,16 @@ def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
             read_descriptions(store)
 
 
+def test_constraints_keep_the_name_under_which_earlier_versions_stored_them(tmp_path: Path) -> None:
+    query, store = query_of(), Store(str(tmp_path))
+    constrained = tuple(replace(stream, constraints=(Key((0,)),)) for stream in query.streams)
+    description = JoinDescription(replace(query, streams=constrained), OutputFiles("me", {}, None, {}))
+    write_descriptions(store, {"j": description})
+    content = (tmp_path / "why.json").read_text()
+    assert '"promises"' in content and '"constraints"' not in content
+    assert read_descriptions(store)["j"].query.streams == constrained
+
+
 def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:
     query, stores = query_of(), [Store(str(tmp_path / name)) for name in "xy"]
     for store in stores:
