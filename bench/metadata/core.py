@@ -23,7 +23,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.stages import inline
 from watersmeet.exchange.tasks import CONTENT, STREAM
-from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -38,9 +38,9 @@ from watersmeet.workload.tuples import SECOND
 TIME = 1
 """Position of the event time in each stream."""
 IS_END = 4
-PROMISES: tuple[tuple[Promise, ...], ...] = (
+PROMISES: tuple[tuple[Constraint, ...], ...] = (
     (Key((0,)),),
-    (Punctuated(IS_END, (Pattern(0, 0, 0),)),),
+    (FlaggedPunctuations(IS_END, (Pattern(0, 0, 0),)),),
     (Key((0,)),),
 )
 OUTPUTS = {
@@ -58,8 +58,8 @@ def query_of(schemas: Sequence[pa.Schema], kind: Kind) -> Query:
     window = Sliding(3600 * SECOND) if kind == "windows" else Window()
     constraints = PROMISES if kind == "metadata" else ((),) * len(STREAMS)
     streams = tuple(
-        StreamSpec(name, schema, TIME, window, 0, promises=promises)
-        for name, schema, promises in zip(STREAMS, schemas, constraints, strict=True)
+        StreamSpec(name, schema, TIME, window, 0, constraints=own)
+        for name, schema, own in zip(STREAMS, schemas, constraints, strict=True)
     )
     conjuncts = parse_where(WHERE, [(stream.name, stream.schema) for stream in streams], (), Dialect())
     return Query(streams, conjuncts, WHERE, outputs=tuple(Output(*output) for output in OUTPUTS.items()))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.common import listing
-from watersmeet.metadata.marks import Marks, Shape, from_rows, merged
+from watersmeet.metadata.marks import Marks, MarkShape, build_table, merge_tables
 from watersmeet.state.chunks.chunk import Place
 from watersmeet.state.store.formats import encode, read_batch
 
@@ -38,11 +38,11 @@ def texts(dice: np.random.Generator) -> pa.Array:
 
 def measure(name: str, values: pa.Array, dice: np.random.Generator) -> dict[str, Any]:
     """Mark all but the last values, in parts that are merged, and ask for as many again, half of which are marked."""
-    shape = Shape((values.type,), (False,))
+    shape = MarkShape((values.type,), (False,))
     size = MARKS // PARTS
     cut = [values[start : start + size] for start in range(0, MARKS, size)]
-    parts = [Marks(shape, from_rows(shape, [part], [part], batch)) for batch, part in enumerate(cut)]
-    table = merged(parts)
+    parts = [Marks(shape, build_table(shape, [part], [part], batch)) for batch, part in enumerate(cut)]
+    table = merge_tables(parts)
     data, [(offset, length, digest)] = encode([table])
     source, place = pa.py_buffer(bytes(data)), Place(name, offset, length, digest)
     marked = pa.array(dice.integers(0, MARKS, ASKED // 2))
@@ -56,8 +56,8 @@ def measure(name: str, values: pa.Array, dice: np.random.Generator) -> dict[str,
         "load_ms": fastest(lambda: Marks(shape, read_batch(source, place, is_checked=True))),
         "load_and_check_ms": fastest(lambda: Marks(shape, read_batch(source, place))),
         "ask_ms": fastest(lambda: marks.find([asked])),
-        "batch_ms": fastest(lambda: from_rows(shape, [asked], [asked], 0)),
-        "merge_ms": fastest(lambda: merged(parts), 3),
+        "batch_ms": fastest(lambda: build_table(shape, [asked], [asked], 0)),
+        "merge_ms": fastest(lambda: merge_tables(parts), 3),
     }
 
 

@@ -22,7 +22,7 @@ from watersmeet.batch.optional_results import Newest
 from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.metadata.superseded import is_keyed, superseding
+from watersmeet.metadata.as_of_expiry import is_keyed, superseding_columns
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -298,7 +298,7 @@ def test_conditions_on_event_times_are_as_good_as_none(tmp_path: Path, text: str
     streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 2) for name in "ab")
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
     query = derive_windows(Query(streams, conjuncts, text, how=("inner", "asof")))
-    assert bool(superseding(query))
+    assert bool(superseding_columns(query))
     assert is_keyed(query, 1) is ("b.x" not in text)
     case = plain_case(
         oracle.AsOf(), [[(n, 4 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(5)] for b in range(6)]
@@ -318,7 +318,7 @@ def test_what_tells_a_newer_tuple_apart_supersedes_nothing(text: str) -> None:
     streams = tuple(StreamSpec(name, schema, 1, windows.Window(), 0) for name in "ab")
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
     query = Query(streams, conjuncts, text, how=("inner", "asof"))
-    assert (1 in superseding(query)) is text.startswith("a.at")
+    assert (1 in superseding_columns(query)) is text.startswith("a.at")
     assert not is_keyed(query, 1)
 
 
@@ -326,16 +326,16 @@ def test_of_several_required_streams_no_time_is_that_of_the_combination() -> Non
     text = "b.ts <= a.ts AND a.k = c.k"
     streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 0) for name in "abc")
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    assert not superseding(Query(streams, conjuncts, text, how=("inner", "asof", "inner")))
+    assert not superseding_columns(Query(streams, conjuncts, text, how=("inner", "asof", "inner")))
 
 
 def test_tuples_with_values_that_cannot_be_compared_are_not_superseded() -> None:
     schema = SCHEMA.append(pa.field("v", pa.list_(pa.float64())))
     streams = tuple(StreamSpec(name, schema, 1, windows.Window(), 0) for name in "ab")
     alike = Conjunct("alike(a.v, b.v)", None, (Column(0, 4), Column(1, 4)))
-    assert not superseding(Query(streams, (alike,), how=("inner", "asof")))
+    assert not superseding_columns(Query(streams, (alike,), how=("inner", "asof")))
     by_key = replace(alike, columns=(Column(0, 4), Column(1, 3)))
-    assert superseding(Query(streams, (by_key,), how=("inner", "asof"))) == {1: (Column(1, 3),)}
+    assert superseding_columns(Query(streams, (by_key,), how=("inner", "asof"))) == {1: (Column(1, 3),)}
 
 
 def test_a_condition_that_raises_is_asked_of_older_tuples_as_well(tmp_path: Path) -> None:

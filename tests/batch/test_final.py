@@ -25,7 +25,7 @@ from tests.metadata.test_corners import run_of, step, unneeded
 from tests.spilling.test_settle import dice_of
 from tests.spilling.trees import brute_force, started, stepped, tree_cases
 from watersmeet.errors import StateError
-from watersmeet.metadata.constraints import ForeignKey, Key, Ordered, Promise
+from watersmeet.metadata.constraints import Constraint, ForeignKey, Key, SortOrder
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Column
 from watersmeet.query import windows
@@ -148,7 +148,7 @@ def test_what_joins_within_owe_is_paid_first(case: dict[str, Any], dice: Dice) -
 
 def test_orphans_of_the_last_batch_are_told_of(tmp_path: Path) -> None:
     """They are known after it, and told of in the next; what still waits for a parent that might come is no orphan."""
-    promises: dict[str, Sequence[Promise]] = {"a": (Key((2,)), Ordered(2)), "b": (ForeignKey(2, Column(0, 2)),)}
+    promises: dict[str, Sequence[Constraint]] = {"a": (Key((2,)), SortOrder(2)), "b": (ForeignKey(2, Column(0, 2)),)}
     run = run_of(tmp_path, "a.k = b.k", promises)
     step(run, *(("b", {"id": at, "ts": 0, "k": k, "j": 5}) for at, k in enumerate([3, 5, 99])))
     step(run, ("a", {"id": 3, "ts": 0, "k": 5, "j": 9}), ("a", {"id": 4, "ts": 0, "k": 9, "j": 9}))

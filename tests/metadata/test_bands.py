@@ -78,14 +78,17 @@ FORMS: dict[str, Callable[[Any, Any], bool]] = {
     "b.v > a.v": lambda a, b: place(b["v"]) > place(a["v"]),
 }
 RANGE = metadata.Pattern(V, LO, HI)
-PROMISES: dict[str, tuple[metadata.Promise, oracle.Promise]] = {
-    "ranges": (metadata.Punctuated(END, (RANGE,)), oracle.Punctuated("end", {"v": ("lo", "hi")}, "batch")),
-    "ranges by time": (
-        metadata.Punctuated(END, (RANGE,), "watermark"),
-        oracle.Punctuated("end", {"v": ("lo", "hi")}, "watermark"),
+PROMISES: dict[str, tuple[metadata.Constraint, oracle.OracleConstraint]] = {
+    "ranges": (
+        metadata.FlaggedPunctuations(END, (RANGE,)),
+        oracle.PunctuationFlag("end", {"v": ("lo", "hi")}, "batch"),
     ),
-    "key": (metadata.Key((V,)), oracle.Key(("v",))),
-    "runs": (metadata.Clustered(V), oracle.Clustered("v")),
+    "ranges by time": (
+        metadata.FlaggedPunctuations(END, (RANGE,), "watermark"),
+        oracle.PunctuationFlag("end", {"v": ("lo", "hi")}, "watermark"),
+    ),
+    "key": (metadata.Key((V,)), oracle.UniqueKey(("v",))),
+    "runs": (metadata.Clustering(V), oracle.Clusters("v")),
 }
 
 
@@ -124,7 +127,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         ]
     )
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 3, promises=tuple(PROMISES[p][0] for p in case["promises"][name]))
+        StreamSpec(name, schema, 1, Window(), 3, constraints=tuple(PROMISES[p][0] for p in case["promises"][name]))
         for name in "ab"
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -143,7 +146,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         return None not in [*used, b["v"]] and FORMS[where](a, b)
 
     theirs = [
-        oracle.Stream(name, oracle.Unbounded(), 3, promises=[PROMISES[p][1] for p in case["promises"][name]])
+        oracle.Stream(name, oracle.Unbounded(), 3, constraints=[PROMISES[p][1] for p in case["promises"][name]])
         for name in "ab"
     ]
     wanted = oracle.join(theirs, arrivals, holds)

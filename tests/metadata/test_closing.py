@@ -12,11 +12,19 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import start
 from watersmeet.limits import limited
 from watersmeet.metadata.closing_rules import Frontier
-from watersmeet.metadata.collector import Hearing
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.metadata.denial import Denied
+from watersmeet.metadata.collector import MetadataCollector
+from watersmeet.metadata.constraints import (
+    Clustering,
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    Pattern,
+    SortOrder,
+)
+from watersmeet.metadata.denial import DeniedRows
 from watersmeet.metadata.mark_files import read_table
-from watersmeet.metadata.propagation import propagates
+from watersmeet.metadata.propagation import is_propagated
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Output, Query, StreamSpec
@@ -45,7 +53,7 @@ def test_a_tuple_goes_with_the_first_frontier_that_closes_the_other_stream(
     tmp_path: Path, where: str, falling: bool, first: int, base: int
 ) -> None:
     """b's row has 5; a's order reaches the value before the first that closes it, and then that one."""
-    run = join(tmp_path, where, a=[Ordered(K, falling)])
+    run = join(tmp_path, where, a=[SortOrder(K, falling)])
     step(run, b=[{"id": 1, "k": base + 5}])
     before, computed = first + 1 if falling else first - 1, "+" in where or "-" in where
     assert step(run, a=[{"id": 2, "k": base + before}])["purgedRows"] == 0
@@ -59,7 +67,7 @@ def test_a_tuple_goes_with_the_first_frontier_that_closes_the_other_stream(
 @pytest.mark.parametrize("where", ["a.x = b.x", "a.x <= b.x AND a.x >= b.x"])
 def test_a_range_is_closed_with_both_its_ends(tmp_path: Path, where: str) -> None:
     """Rows at the ends of a punctuation's range are among those that it speaks of."""
-    ranges = Punctuated(END, (Pattern(K, K, 0),))  # from k to id
+    ranges = FlaggedPunctuations(END, (Pattern(K, K, 0),))  # from k to id
     run = join(tmp_path, f"a.k = b.k AND {where}", b=[ranges])
     step(run, a=[{"id": k, "k": k, "x": 1.0} for k in range(6)])
     step(run, b=[{"id": 4, "k": 2, "end": True}])
@@ -131,7 +139,7 @@ def test_partners_that_another_node_keeps_count_too(tmp_path: Path, strategy: St
 
 def test_a_frontier_of_a_time_moved_by_an_interval() -> None:
     kind = pa.timestamp("us", "UTC")
-    at = Denied(QUERY, times={0: pa.scalar(100, pa.int64()).cast(kind)})
+    at = DeniedRows(QUERY, times={0: pa.scalar(100, pa.int64()).cast(kind)})
     moved = {by: Frontier(Column(0, 9), moved=by).value(at) for by in (0, 10, -10, FOREVER, NEVER)}
     values = {by: None if found is None else found.cast(pa.int64()).as_py() for by, found in moved.items()}
     assert values == {0: 100, 10: 110, -10: 90, FOREVER: None, NEVER: NEVER + 100}
@@ -142,31 +150,33 @@ def test_a_frontier_of_a_time_moved_by_an_interval() -> None:
 
 QUERY = Query(
     (
-        StreamSpec("a", SCHEMA, 1, Window(), 0, promises=(Key((K,)), Clustered(K), Ordered(K), Ordered(K, True))),
+        StreamSpec(
+            "a", SCHEMA, 1, Window(), 0, constraints=(Key((K,)), Clustering(K), SortOrder(K), SortOrder(K, True))
+        ),
         StreamSpec("b", SCHEMA, 1, Window(), 0),
     )
 )
 
 
-def test_blocks_of_a_task_are_heard_together(tmp_path: Path) -> None:
+def test_blocks_of_a_task_are_collected_together(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    hearing = Hearing(Operator(QUERY, Central(), store, "r").plan(start(QUERY)), "task")
+    collector = MetadataCollector(Operator(QUERY, Central(), store, "r").plan(start(QUERY)), "task")
     for values in ([3, 1], [], [7, None, 7], [2]):
-        hearing.data(0, pa.record_batch({"s0_2": pa.array(values, pa.int64())}))
-    heard = hearing.finish()
-    keys, runs = (read_table(store, found) for at in (0, 1) if (found := heard[0, at].file) is not None)
+        collector.collect_data(0, pa.record_batch({"s0_2": pa.array(values, pa.int64())}))
+    collected = collector.finish()
+    keys, runs = (read_table(store, found) for at in (0, 1) if (found := collected[0, at].file) is not None)
     assert (keys["low0"].to_pylist(), keys["high0"].to_pylist()) == ([1, 7], [3, 7])
     assert sorted(runs["value"].to_pylist()) == [1, 2, 3, 7]
-    assert (heard[0, 2].frontier, heard[0, 3].frontier) == (7, 1)
+    assert (collected[0, 2].frontier, collected[0, 3].frontier) == (7, 1)
 
 
 # -- orphans and punctuations of the output
 
 
 def test_punctuations_over_columns_that_are_not_shown_stay_inside() -> None:
-    ends = Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T)))
+    ends = FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T)))
     shown = [replace(QUERY, outputs=tuple(Output(name, Column(0, at)) for name, at in some)) for some in COLUMNS]
-    assert [propagates(query, 0, ends) for query in (QUERY, *shown)] == [True, True, False]
+    assert [is_propagated(query, 0, ends) for query in (QUERY, *shown)] == [True, True, False]
 
 
 COLUMNS = ([("k", K), ("t", T)], [("k", K), ("x", X)])
@@ -174,10 +184,10 @@ COLUMNS = ([("k", K), ("t", T)], [("k", K), ("x", X)])
 
 @pytest.mark.parametrize(
     ("promise", "orphans"),
-    [(Ordered(K), [1]), (Key((K, T)), []), (Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T))), [])],
+    [(SortOrder(K), [1]), (Key((K, T)), []), (FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T))), [])],
 )
 def test_only_promises_about_the_parents_column_alone_make_orphans(
-    tmp_path: Path, promise: Promise, orphans: list[int]
+    tmp_path: Path, promise: Constraint, orphans: list[int]
 ) -> None:
     run = join(tmp_path, "a.k = b.k", a=[promise], b=[ForeignKey(K, Column(0, K))])
     step(run, b=[{"id": 1, "k": 5}, {"id": 2, "k": 9}, {"id": 3, "k": None}])
@@ -189,7 +199,7 @@ def test_only_promises_about_the_parents_column_alone_make_orphans(
 
 
 def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Ordered(K)], b=[ForeignKey(K, Column(0, K))])
+    run = join(tmp_path, "a.k = b.k", a=[SortOrder(K)], b=[ForeignKey(K, Column(0, K))])
     for at in range(12):
         step(run, b=[{"id": at, "k": at}])
     step(run, a=[{"id": 20, "k": 3}])
@@ -202,7 +212,7 @@ def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Pa
 
 def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Path) -> None:
     foreign = ForeignKey(K, Column(0, K)), ForeignKey(X, Column(2, X))
-    run = join(tmp_path, "a.k = b.k AND b.x = c.x", "abc", a=[Ordered(K)], b=foreign, c=[Ordered(X)])
+    run = join(tmp_path, "a.k = b.k AND b.x = c.x", "abc", a=[SortOrder(K)], b=foreign, c=[SortOrder(X)])
     step(run, b=[{"id": 1, "k": 5, "x": None}, {"id": 2, "k": None, "x": 5.0}, {"id": 3, "k": None, "x": None}])
     step(run, a=[{"id": 4, "k": 9}], c=[{"id": 5, "x": 9.0}])
     step(run)
@@ -210,7 +220,7 @@ def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Pa
     step(run, b=[{"id": 6, "k": None, "x": 9.0}])
     step(run)
     state = manifests.load(run.store, run.batch)
-    assert state is not None and state.promises[1][0].waiting == (), "nobody waits for a parent of NULL"
+    assert state is not None and state.constraints[1][0].waiting == (), "nobody waits for a parent of NULL"
 
 
 def test_punctuations_that_wait_for_the_watermark_go_to_the_output_after_it(tmp_path: Path) -> None:
@@ -224,14 +234,14 @@ def test_punctuations_that_wait_for_the_watermark_go_to_the_output_after_it(tmp_
 
 
 def test_a_frontier_never_goes_back(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Ordered(K)], b=[Ordered(K, True)])
+    run = join(tmp_path, "a.k = b.k", a=[SortOrder(K)], b=[SortOrder(K, True)])
     for at, k in enumerate((9, 3, 5, 9)):
         step(run, a=[{"id": at, "k": k}], b=[{"id": 10 + at, "k": -k}])
     assert told(run, "denied") == [1, 2, 11, 12]
 
 
 def test_punctuations_go_to_the_output_once_nothing_stored_matches(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.k = b.k", a=[Key((K,))], b=[Punctuated(END, (Pattern(K, K, 0),))])
+    run = join(tmp_path, "a.k = b.k", a=[Key((K,))], b=[FlaggedPunctuations(END, (Pattern(K, K, 0),))])
     step(run, a=[{"id": 1, "k": 1}], b=[{"id": 2, "k": 1}, {"id": 3, "k": 3}])
     step(run, b=[{"id": 1, "k": 0, "end": True}, {"id": 3, "k": 2, "end": True}, {"id": 9, "k": 7, "end": True}])
     out = [step(run)["punctuationsOut"] for _ in range(3)]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.constraints import ForeignKey, Key, Ordered, Promise
+from watersmeet.metadata.constraints import Constraint, ForeignKey, Key, SortOrder
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -34,11 +34,11 @@ NAN = float("nan")
 
 
 def run_of(
-    folder: Path, where: str, promises: Mapping[str, Sequence[Promise]], windows: dict[str, Window] | None = None
+    folder: Path, where: str, promises: Mapping[str, Sequence[Constraint]], windows: dict[str, Window] | None = None
 ) -> Run:
     names = sorted({"a", "b", *promises})
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), 0, promises=tuple(promises.get(name, ())))
+        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), 0, constraints=tuple(promises.get(name, ())))
         for name in names
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -70,7 +70,7 @@ def unneeded(store: Store, live: Manifest) -> set[str]:
 
 def test_a_row_with_two_foreign_keys_is_an_orphan_once(tmp_path: Path) -> None:
     foreign = ForeignKey(2, Column(0, 2)), ForeignKey(3, Column(2, 3))
-    promises: dict[str, Sequence[Promise]] = {"a": (Key((2,)), Ordered(2)), "b": foreign, "c": (Ordered(3),)}
+    promises: dict[str, Sequence[Constraint]] = {"a": (Key((2,)), SortOrder(2)), "b": foreign, "c": (SortOrder(3),)}
     run = run_of(tmp_path, "a.k = b.k AND b.j = c.j", promises)
     step(run, ("b", {"id": 1, "ts": 0, "k": 5, "j": 5}), ("b", {"id": 2, "ts": 0, "k": 9, "j": 5}))
     step(run, ("a", {"id": 3, "ts": 0, "k": 9, "j": 9}), ("c", {"id": 4, "ts": 0, "k": 9, "j": 9}))
@@ -81,7 +81,7 @@ def test_a_row_with_two_foreign_keys_is_an_orphan_once(tmp_path: Path) -> None:
 
 
 def test_a_foreign_key_may_refer_to_an_event_time(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "a.k = b.k", {"a": (Ordered(1),), "b": (ForeignKey(5, Column(0, 1)),)})
+    run = run_of(tmp_path, "a.k = b.k", {"a": (SortOrder(1),), "b": (ForeignKey(5, Column(0, 1)),)})
     step(run, ("a", {"id": 1, "ts": 3, "k": 1}), ("b", {"id": 2, "ts": 3, "k": 1, "t": 3}))
     step(run, ("a", {"id": 3, "ts": 9, "k": 1}), ("b", {"id": 4, "ts": 9, "k": 1, "t": 5}))
     assert [step(run)["orphanRows"] for _ in range(2)] == [1, 0]
@@ -103,7 +103,7 @@ def test_rows_of_a_count_window_are_stored_all_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["a.x = b.x", "a.x >= b.x AND a.x <= b.x"])
 def test_nan_leaves_under_falling_orders(tmp_path: Path, where: str) -> None:
-    run = run_of(tmp_path, where, {name: (Ordered(4, falling=True),) for name in "ab"})
+    run = run_of(tmp_path, where, {name: (SortOrder(4, falling=True),) for name in "ab"})
     step(run, *((name, {"id": 1, "ts": 0, "x": NAN}) for name in "ab"))
     for at, x in enumerate((5.0, 4.0, 3.0)):
         step(run, *((name, {"id": 2 + at, "ts": 1 + at, "x": x}) for name in "ab"))
@@ -123,7 +123,7 @@ def test_files_of_chunks_that_leave_in_the_batch_that_wrote_them_are_removed(tmp
 
 
 def test_nothing_leaks_where_rows_are_stored_by_two_attributes(tmp_path: Path) -> None:
-    promises: dict[str, Sequence[Promise]] = {"a": [Key((2,))], "b": [Ordered(2), Ordered(3)], "c": [Key((3,))]}
+    promises: dict[str, Sequence[Constraint]] = {"a": [Key((2,))], "b": [SortOrder(2), SortOrder(3)], "c": [Key((3,))]}
     run = run_of(tmp_path, "a.k = b.k AND b.j = c.j", promises)
     for at in range(12):
         rows = [(name, {"id": 10 * at, "ts": at, "k": at, "j": at}) for name in "abc"]
@@ -136,7 +136,7 @@ def test_nothing_leaks_where_rows_are_stored_by_two_attributes(tmp_path: Path) -
 
 def test_an_orphan_by_one_key_is_not_told_of_again_by_the_other(tmp_path: Path) -> None:
     foreign = ForeignKey(2, Column(0, 2)), ForeignKey(3, Column(2, 3))
-    promises: dict[str, Sequence[Promise]] = {"a": [Ordered(2)], "b": foreign, "c": [Ordered(3)]}
+    promises: dict[str, Sequence[Constraint]] = {"a": [SortOrder(2)], "b": foreign, "c": [SortOrder(3)]}
     run = run_of(tmp_path, "a.k = b.k AND b.j = c.j", promises)
     step(run, ("b", {"id": 1, "ts": 0, "k": 5, "j": 5}))
     step(run, ("a", {"id": 2, "ts": 0, "k": 9}))
@@ -146,7 +146,7 @@ def test_an_orphan_by_one_key_is_not_told_of_again_by_the_other(tmp_path: Path) 
 
 def test_a_constant_bounds_an_ordered_column(tmp_path: Path) -> None:
     """Nothing of another stream says where the bound lies, so it closes nothing."""
-    run = run_of(tmp_path, "a.k < 5 AND a.k = b.k", {"a": (Ordered(2),), "b": (Ordered(2),)})
+    run = run_of(tmp_path, "a.k < 5 AND a.k = b.k", {"a": (SortOrder(2),), "b": (SortOrder(2),)})
     for at in range(4):
         told = step(run, ("a", {"id": at, "ts": at, "k": at}), ("b", {"id": at, "ts": at, "k": at}))
     assert told["purgedRows"] == 2

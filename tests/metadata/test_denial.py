@@ -39,38 +39,41 @@ SCHEMA = pa.schema(
 NAMES = SCHEMA.names
 NAN = float("nan")
 
-FOREIGN = metadata.ForeignKey(2, Column(0, 2)), oracle.ForeignKey("k", "a", "k")
-PROMISES: dict[str, tuple[Any, oracle.Promise]] = {
-    "key": (metadata.Key((2,)), oracle.Key(("k",))),
-    "key of two": (metadata.Key((2, 4)), oracle.Key(("k", "t"))),
-    "key of text": (metadata.Key((4,)), oracle.Key(("t",))),
-    "clustered": (metadata.Clustered(2), oracle.Clustered("k")),
-    "clustered, slack": (metadata.Clustered(4, 1), oracle.Clustered("t", 1)),
-    "rising": (metadata.Ordered(3), oracle.Ordered("x")),
-    "rising, slack": (metadata.Ordered(2, False, 1), oracle.Ordered("k", False, 1)),
-    "falling": (metadata.Ordered(3, True), oracle.Ordered("x", True)),
-    "rising text": (metadata.Ordered(4), oracle.Ordered("t")),
-    "ends": (metadata.Punctuated(5, (metadata.Pattern(2, 2, 2),)), oracle.Punctuated("end", {"k": "k"}, "batch")),
+FOREIGN = metadata.ForeignKey(2, Column(0, 2)), oracle.ParentKey("k", "a", "k")
+PROMISES: dict[str, tuple[Any, oracle.OracleConstraint]] = {
+    "key": (metadata.Key((2,)), oracle.UniqueKey(("k",))),
+    "key of two": (metadata.Key((2, 4)), oracle.UniqueKey(("k", "t"))),
+    "key of text": (metadata.Key((4,)), oracle.UniqueKey(("t",))),
+    "clustered": (metadata.Clustering(2), oracle.Clusters("k")),
+    "clustered, slack": (metadata.Clustering(4, 1), oracle.Clusters("t", 1)),
+    "rising": (metadata.SortOrder(3), oracle.Order("x")),
+    "rising, slack": (metadata.SortOrder(2, False, 1), oracle.Order("k", False, 1)),
+    "falling": (metadata.SortOrder(3, True), oracle.Order("x", True)),
+    "rising text": (metadata.SortOrder(4), oracle.Order("t")),
+    "ends": (
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(2, 2, 2),)),
+        oracle.PunctuationFlag("end", {"k": "k"}, "batch"),
+    ),
     "ends by time": (
-        metadata.Punctuated(5, (metadata.Pattern(2, 2, 2),), "watermark"),
-        oracle.Punctuated("end", {"k": "k"}, "watermark"),
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(2, 2, 2),), "watermark"),
+        oracle.PunctuationFlag("end", {"k": "k"}, "watermark"),
     ),
     "ends of two": (
-        metadata.Punctuated(5, (metadata.Pattern(2, 2, 2), metadata.Pattern(4, 4, 4))),
-        oracle.Punctuated("end", {"k": "k", "t": "t"}, "batch"),
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(2, 2, 2), metadata.Pattern(4, 4, 4))),
+        oracle.PunctuationFlag("end", {"k": "k", "t": "t"}, "batch"),
     ),
-    "key of number": (metadata.Key((2, 3)), oracle.Key(("k", "x"))),
+    "key of number": (metadata.Key((2, 3)), oracle.UniqueKey(("k", "x"))),
     "ends of number": (
-        metadata.Punctuated(5, (metadata.Pattern(3, 3, 3),)),
-        oracle.Punctuated("end", {"x": "x"}, "batch"),
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(3, 3, 3),)),
+        oracle.PunctuationFlag("end", {"x": "x"}, "batch"),
     ),
     "ranges": (
-        metadata.Punctuated(5, (metadata.Pattern(2, 6, 7),)),
-        oracle.Punctuated("end", {"k": ("low", "high")}, "batch"),
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(2, 6, 7),)),
+        oracle.PunctuationFlag("end", {"k": ("low", "high")}, "batch"),
     ),
     "range and text": (
-        metadata.Punctuated(5, (metadata.Pattern(2, 6, 7), metadata.Pattern(4, 4, 4))),
-        oracle.Punctuated("end", {"k": ("low", "high"), "t": "t"}, "batch"),
+        metadata.FlaggedPunctuations(5, (metadata.Pattern(2, 6, 7), metadata.Pattern(4, 4, 4))),
+        oracle.PunctuationFlag("end", {"k": ("low", "high"), "t": "t"}, "batch"),
     ),
 }
 
@@ -175,7 +178,7 @@ def query_of(case: dict[str, Any]) -> Query:
             1,
             Window() if window is None else Sliding(window),
             delay,
-            promises=tuple(mine for mine, _ in promises_of(case, name)),
+            constraints=tuple(mine for mine, _ in promises_of(case, name)),
         )
         for name, delay, window in named
     )
@@ -183,7 +186,7 @@ def query_of(case: dict[str, Any]) -> Query:
     return Query(streams, parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect()), text)
 
 
-def promises_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.Promise]]:
+def promises_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.OracleConstraint]]:
     """Return what a stream promises, to the engine and to the oracle."""
     return [PROMISES[found] for found in case["promises"][name]] + [FOREIGN] * (name == "b" and case["foreign"])
 
@@ -195,7 +198,7 @@ def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Out
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            promises=[theirs for _, theirs in promises_of(case, name)],
+            constraints=[theirs for _, theirs in promises_of(case, name)],
         )
         for name, delay, window in zip(case["names"], case["delays"], case["windows"], strict=True)
     ]
@@ -279,10 +282,10 @@ def spoken_of(row: Any, said: dict[str, Any]) -> bool:
 
 
 def test_a_promise_about_the_event_time(tmp_path: Path) -> None:
-    key, order = metadata.Key((2, 1)), metadata.Ordered(1, slack=2)
+    key, order = metadata.Key((2, 1)), metadata.SortOrder(1, slack=2)
     streams = (
-        StreamSpec("a", SCHEMA, 1, Window(), 100, promises=(key,)),
-        StreamSpec("b", SCHEMA, 1, Window(), 100, promises=(order,)),
+        StreamSpec("a", SCHEMA, 1, Window(), 100, constraints=(key,)),
+        StreamSpec("b", SCHEMA, 1, Window(), 100, constraints=(order,)),
     )
     text = "a.k = b.k AND a.ts = b.ts"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())

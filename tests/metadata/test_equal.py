@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.dead_rule import equal_rows
+from watersmeet.metadata.dead_rule import match_equal_rows
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.evaluators.duck import Duck
 
@@ -42,7 +42,7 @@ def test_what_duckdb_finds(duck: Duck, kind: pa.DataType, values: list[Any]) -> 
         conditions = [f"a{at} = b{at}" for at in range(columns)]
         blocks = list(duck.join(named[0], named[1], conditions, (30, 20)))
         wanted = {(i, j) for one, two in blocks for i, j in zip(one.tolist(), two.tolist(), strict=True)}
-        found = equal_rows(left, right, 600)
+        found = match_equal_rows(left, right, 600)
         assert found is not None
         pairs = list(zip(found[0].tolist(), found[1].tolist(), strict=True))
         assert sorted(pairs) == sorted(wanted)
@@ -50,12 +50,12 @@ def test_what_duckdb_finds(duck: Duck, kind: pa.DataType, values: list[Any]) -> 
 
 def test_too_many() -> None:
     ones = pa.array([1] * 4)
-    assert equal_rows([ones], [ones], 15) is None
-    assert equal_rows([ones], [ones], 16) is not None
+    assert match_equal_rows([ones], [ones], 15) is None
+    assert match_equal_rows([ones], [ones], 16) is not None
 
 
 def test_nothing_on_one_side() -> None:
     none, one = pa.array([], pa.int64()), pa.array([1])
     for left, right in ((none, one), (one, none)):
-        found = equal_rows([left], [right], 10)
+        found = match_equal_rows([left], [right], 10)
         assert found is not None and not len(found[0]) and not len(found[1])

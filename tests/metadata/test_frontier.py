@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.constraints import Ordered
-from watersmeet.metadata.frontiers import beyond, further, plain, threshold
+from watersmeet.metadata.constraints import SortOrder
+from watersmeet.metadata.frontiers import compute_threshold, lie_beyond, pick_further, to_plain
 
 LONG = 12345678901234567890123456789012345678
 """[!] Whole: Decimal would round what is added to it or taken from it."""
@@ -39,13 +39,13 @@ CENTS = Decimal("9999999999999999999999999999.9999999999")
 def test_what_lies_beyond(
     kind: pa.DataType, frontier: Any, slack: Any, falling: bool, values: list[Any], wanted: list[bool]
 ) -> None:
-    promise = Ordered(0, falling, slack)
-    limit = threshold(promise, plain(pa.scalar(frontier, kind)), kind)
-    found = [False] * len(values) if limit is None else beyond(pa.array(values, kind), promise, limit).tolist()
+    promise = SortOrder(0, falling, slack)
+    limit = compute_threshold(promise, to_plain(pa.scalar(frontier, kind)), kind)
+    found = [False] * len(values) if limit is None else lie_beyond(pa.array(values, kind), promise, limit).tolist()
     assert found == wanted
 
 
 def test_times_that_python_has_not() -> None:
     kind, late = pa.timestamp("us", "UTC"), 2**61
-    assert further(5, late, kind, falling=False) == late
-    assert further(5, -late, kind, falling=True) == -late
+    assert pick_further(5, late, kind, falling=False) == late
+    assert pick_further(5, -late, kind, falling=True) == -late

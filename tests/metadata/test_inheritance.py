@@ -17,9 +17,16 @@ from tests.batch.test_engine import strategies_of
 from tests.budget import search
 from tests.metadata.test_denial import PROMISES, SCHEMA
 from watersmeet.limits import limited
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import (
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    Key,
+    Pattern,
+)
 from watersmeet.metadata.outlook import Outlook
-from watersmeet.metadata.propagation import inherited, without_useless
+from watersmeet.metadata.propagation import drop_useless_punctuations, inherit_punctuations
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central
@@ -34,7 +41,7 @@ from watersmeet.testing.run import Run, content_key
 
 SAYING = ("ends", "ends by time", "ends of two", "ranges", "range and text")
 LONG = 1000
-ENDS = Punctuated(5, (Pattern(2, 2, 2),))
+ENDS = FlaggedPunctuations(5, (Pattern(2, 2, 2),))
 
 
 def shown(query: Query) -> dict[Column, list[int]]:
@@ -60,12 +67,12 @@ def joined(left: StreamSpec, right: StreamSpec, where: str, which: int = 0, flat
 
 
 def as_stream(name: str, query: Query, inherits: bool = True) -> StreamSpec:
-    promises = tuple(inherited(query, shown(query))) if inherits else ()
-    return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, promises=promises)
+    promises = tuple(inherit_punctuations(query, shown(query))) if inherits else ()
+    return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, constraints=promises)
 
 
-def spec(name: str, *promises: Promise, window: int | None = None, delay: int = LONG) -> StreamSpec:
-    return StreamSpec(name, SCHEMA, 1, Window() if window is None else Sliding(window), delay, promises=promises)
+def spec(name: str, *promises: Constraint, window: int | None = None, delay: int = LONG) -> StreamSpec:
+    return StreamSpec(name, SCHEMA, 1, Window() if window is None else Sliding(window), delay, constraints=promises)
 
 
 WHERE: dict[str, Any] = {
@@ -177,7 +184,7 @@ def expected(case: dict[str, Any], run: Run, paths: list[str]) -> list[oracle.Ou
         window = oracle.Unbounded() if at or case["window"] is None else oracle.Sliding(case["window"])
         delay, left = LONG if at else case["delay"], case["names"][: at + 1]
         own = [
-            oracle.Stream(n, window, delay, promises=[PROMISES[p][1] for p in case["promises"].get(n, [])])
+            oracle.Stream(n, window, delay, constraints=[PROMISES[p][1] for p in case["promises"].get(n, [])])
             for n in (left, name)
         ]
         came = arrivals(left, run.within.get(paths[at - 1], []), "at") if at else arrivals("a", leaves["a"], "ts")
@@ -280,38 +287,40 @@ def test_a_join_hands_on_what_it_was_handed(tmp_path: Path) -> None:
 
 
 def test_only_what_results_show_is_inherited() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
-    assert [*inherited(inner, shown(inner))] == [
-        Inherited((0, 0), (2,), (False,)),
-        Inherited((1, 0), (2, 4), (True, False)),
+    assert [*inherit_punctuations(inner, shown(inner))] == [
+        InheritedPunctuations((0, 0), (2,), (False,)),
+        InheritedPunctuations((1, 0), (2, 4), (True, False)),
     ]
     outer = joined(as_stream("ab", inner), spec("c"), WHERE["k"][0])
-    assert [*inherited(outer, shown(outer))] == [Inherited((0, 0), (2,), (False,))]  # u is not shown, or not as u
+    assert [*inherit_punctuations(outer, shown(outer))] == [
+        InheritedPunctuations((0, 0), (2,), (False,))
+    ]  # u is not shown, or not as u
     both = replace(inner, outputs=(*inner.outputs, Output("k2", Column(1, 2))))
-    assert [promise.fields for promise in inherited(both, shown(both))] == [(2,), (6,), (6, 4), (2, 4)]
-    assert not [*inherited(inner, {Column(0, 3): [0]})]
+    assert [promise.fields for promise in inherit_punctuations(both, shown(both))] == [(2,), (6,), (6, 4), (2, 4)]
+    assert not [*inherit_punctuations(inner, {Column(0, 3): [0]})]
     apart = joined(spec("a", ENDS), spec("b", two), "{left}.k < {right}.k")
-    assert [promise.source for promise in inherited(apart, shown(apart))] == [(0, 0)]
+    assert [promise.source for promise in inherit_punctuations(apart, shown(apart))] == [(0, 0)]
 
 
 def test_what_is_of_no_use_is_not_kept() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
 
     def left(outer: Query) -> list[Any]:
-        return [promise.source for promise in without_useless(outer).streams[0].promises]  # type: ignore[union-attr]
+        return [promise.source for promise in drop_useless_punctuations(outer).streams[0].constraints]  # type: ignore[union-attr]
 
     assert left(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False)) == [(0, 0), (1, 1)]
     assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id", flat=False)) == []
     assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id")) == [(0, 0), (1, 1)]  # goes on
     child = spec("c", ForeignKey(2, Column(0, 2)))
     orphans = joined(as_stream("ab", inner), child, "{left}.id = {right}.id", flat=False)
-    assert left(orphans) == [(0, 0), (1, 0), (1, 1)] and without_useless(orphans).streams[1] == child
+    assert left(orphans) == [(0, 0), (1, 0), (1, 1)] and drop_useless_punctuations(orphans).streams[1] == child
 
 
 def test_people_are_told() -> None:
-    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
     inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
     outer = joined(as_stream("ab", inner), spec("c", ENDS), WHERE["k"][0])
     said = ["those of the join itself on ab.k", "those of the join itself on ranges of ab.k and ab.u"]
@@ -321,4 +330,4 @@ def test_people_are_told() -> None:
         *(f"    punctuations: {each}" for each in said),
         "    closed by `ab.k = c.k` and the join's punctuations of ab.k",
     ]
-    assert [*Outlook(outer).warnings()] == []  # nobody promised the one that is of no use
+    assert [*Outlook(outer).warn()] == []  # nobody promised the one that is of no use

@@ -14,11 +14,11 @@ from hypothesis import given
 from tests.budget import one_in
 from tests.metadata.test_traps import END, join, step, told
 from watersmeet.limits import limited
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.closing_rules import Within
-from watersmeet.metadata.constraints import Clustered, Key, Pattern, Promise, Punctuated
-from watersmeet.metadata.interval_ends import At, last, rounded
-from watersmeet.metadata.spans import exact
+from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.closing_rules import IntervalRule
+from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern
+from watersmeet.metadata.interval_ends import ColumnEnd, extreme_value, round_outwards
+from watersmeet.metadata.spans import exact_values
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -28,7 +28,7 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 ID, K, T, X = 0, 2, 3, 4
-RANGES = Punctuated(END, (Pattern(K, K, ID),))
+RANGES = FlaggedPunctuations(END, (Pattern(K, K, ID),))
 """From k to id."""
 BIG = 2**60
 
@@ -81,8 +81,8 @@ def test_every_table_of_marks_counts(tmp_path: Path, tables: int) -> None:
         assert step(run)["distinctRows"] == 1
 
 
-@pytest.mark.parametrize("promise", [Key((K,)), Clustered(K)])
-def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: Promise) -> None:
+@pytest.mark.parametrize("promise", [Key((K,)), Clustering(K)])
+def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: Constraint) -> None:
     run = join(tmp_path, "abs(a.k - b.k) <= 1", b=[promise])
     step(run, a=[{"id": 1, "k": 5}, {"id": 2, "k": 7}])
     for value in (4, 5, 6):
@@ -96,7 +96,7 @@ def test_values_that_were_seen_one_by_one_make_a_range(tmp_path: Path, promise: 
 
 def test_a_range_beside_a_value_that_is_pinned(tmp_path: Path) -> None:
     """[!] A pattern of two columns closes only what lies in both, and several do not add up."""
-    both = Punctuated(END, (Pattern(K, K, ID), Pattern(T, T, T)))
+    both = FlaggedPunctuations(END, (Pattern(K, K, ID), Pattern(T, T, T)))
     run = join(tmp_path, "abs(a.k - b.k) <= 1 AND a.t = b.t", b=[both])
     step(run, a=[{"id": 1, "k": 5, "t": "p"}, {"id": 2, "k": 5, "t": "q"}, {"id": 3, "k": 6, "t": "p"}])
     step(run, b=[said(4, 6) | {"t": "p"}, said(4, 5) | {"t": "q"}, said(6, 6) | {"t": "q"}])
@@ -108,7 +108,11 @@ def test_a_range_beside_a_value_that_is_pinned(tmp_path: Path) -> None:
 
 def test_a_constant_of_several_columns_is_no_range(tmp_path: Path) -> None:
     """[!] (5, p) and (6, p) say nothing of what lies between two numbers of a column that has no neighbours."""
-    run = join(tmp_path, "abs(a.x - b.x) <= 1 AND a.t = b.t", b=[Punctuated(END, (Pattern(X, X, X), Pattern(T, T, T)))])
+    run = join(
+        tmp_path,
+        "abs(a.x - b.x) <= 1 AND a.t = b.t",
+        b=[FlaggedPunctuations(END, (Pattern(X, X, X), Pattern(T, T, T)))],
+    )
     step(run, a=[{"id": 1, "x": 1.0, "t": "p"}])
     step(run, b=[{"id": 0, "x": float(x), "t": "p", "end": True} for x in range(3)])
     assert step(run)["purgedRows"] == 0
@@ -180,8 +184,8 @@ def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: 
     ends_of = [(name, type_) for name in ("v", "lo", "hi")]
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), *ends_of, ("end", pa.bool_())])
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
-        for name, promises in (("a", ()), ("b", (Punctuated(5, (Pattern(2, 3, 4),)),)))
+        StreamSpec(name, schema, 1, Window(), 1000, constraints=promises)
+        for name, promises in (("a", ()), ("b", (FlaggedPunctuations(5, (Pattern(2, 3, 4),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
     query, gone = Query(streams, conjuncts, where), 0
@@ -215,14 +219,14 @@ def test_ends_are_rounded_outwards(end: float, kind: str) -> None:
     """The next value beyond an end, as the double that it is taken for, lies beyond the end, too."""
     type_ = KINDS[kind][0]
     for upper in (False, True):
-        found = rounded(np.array([end, np.nan]), upper, type_)
+        found = round_outwards(np.array([end, np.nan]), upper, type_)
         assert found.null_count == 1 and found.type == type_
-        outermost = last(type_, upper)
+        outermost = extreme_value(type_, upper)
         assert outermost is not None
         if pa.types.is_floating(type_):
             assert (found[0].as_py() >= end) if upper else (found[0].as_py() <= end)
         elif found[0] != outermost:
-            beyond = float(int(exact(found)[0].as_py()) + (1 if upper else -1))
+            beyond = float(int(exact_values(found)[0].as_py()) + (1 if upper else -1))
             assert (beyond > end) if upper else (beyond < end)
 
 
@@ -230,13 +234,13 @@ def test_columns_of_other_types_are_no_ends() -> None:
     """2^53 + 1 as a double is 2^53, so that a double may equal what a whole number does not."""
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("k", pa.int64()), ("x", pa.float64())])
     ranges = (Key((2,)),)
-    streams = tuple(StreamSpec(name, schema, 1, Window(), 5, promises=ranges) for name in "ab")
+    streams = tuple(StreamSpec(name, schema, 1, Window(), 5, constraints=ranges) for name in "ab")
     where = "a.k >= b.x AND a.k <= b.id"
     query = Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
-    (way,) = Closings(query).ways(0, (1,))
-    assert isinstance(way, Within)
+    (way,) = ClosingRules(query).rules_for(0, (1,))
+    assert isinstance(way, IntervalRule)
     (sides,) = way.between
-    assert At(Column(1, 0)) in sides[1] and not any(isinstance(end, At) for end in sides[0])
+    assert ColumnEnd(Column(1, 0)) in sides[1] and not any(isinstance(end, ColumnEnd) for end in sides[0])
 
 
 def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:
@@ -247,8 +251,8 @@ def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:
     )
     where = "b.x BETWEEN cast(a.i AS float) - 1D AND cast(a.i AS float)"
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
-        for name, promises in (("a", ()), ("b", (Punctuated(6, (Pattern(3, 4, 5),)),)))
+        StreamSpec(name, schema, 1, Window(), 1000, constraints=promises)
+        for name, promises in (("a", ()), ("b", (FlaggedPunctuations(6, (Pattern(3, 4, 5),)),)))
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
     run, blank = Run(Query(streams, conjuncts, where), Store(str(tmp_path))), dict.fromkeys(schema.names) | {"ts": 0}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
 from watersmeet.metadata import spans
-from watersmeet.metadata.marks import ALWAYS, Marks, Shape, from_rows, merged
+from watersmeet.metadata.marks import ALWAYS, Marks, MarkShape, build_table, merge_tables
 from watersmeet.state.chunks.chunk import Place
 from watersmeet.state.store.formats import encode, read_batch
 
@@ -86,14 +86,14 @@ def column(values: Sequence[Any], kind: pa.DataType, slack: Sequence[Any] = ()) 
     return pa.array([*slack, *values, *slack], kind)[len(slack) :][: len(values)]
 
 
-def columns(rows: Sequence[tuple[Any, ...]], shape: Shape) -> list[pa.Array]:
+def columns(rows: Sequence[tuple[Any, ...]], shape: MarkShape) -> list[pa.Array]:
     return [column([row[at] for row in rows], kind, [None, *KINDS[kind][:2]]) for at, kind in enumerate(shape.types)]
 
 
-def table(shape: Shape, said: Sequence[Said], batch: int) -> Marks:
+def table(shape: MarkShape, said: Sequence[Said], batch: int) -> Marks:
     lows, highs = columns([mark.low for mark in said], shape), columns([mark.high for mark in said], shape)
     since = np.array([mark.since for mark in said], np.int64)
-    return reopened(Marks(shape, from_rows(shape, lows, highs, batch, since)))
+    return reopened(Marks(shape, build_table(shape, lows, highs, batch, since)))
 
 
 def reopened(marks: Marks) -> Marks:
@@ -103,7 +103,7 @@ def reopened(marks: Marks) -> Marks:
 
 
 @st.composite
-def batches(draw: st.DrawFn, shape: Shape) -> list[list[Said]]:
+def batches(draw: st.DrawFn, shape: MarkShape) -> list[list[Said]]:
     """What some batches say, NULLs, duplicates and ranges the wrong way round included."""
     values = [st.sampled_from([*KINDS[kind], *KINDS[kind], None]) for kind in shape.types]
     since = st.sampled_from([ALWAYS, ALWAYS, 5, 8])
@@ -125,16 +125,16 @@ def grouped(parts: list[Marks], draw: Draw) -> Marks:
     while len(parts) > 1:
         parts = draw(st.permutations(parts))
         size = draw(st.integers(2, len(parts)))
-        parts = [*parts[size:], reopened(Marks(parts[0].shape, merged(parts[:size])))]
+        parts = [*parts[size:], reopened(Marks(parts[0].shape, merge_tables(parts[:size])))]
     return parts[0]
 
 
-def check(shape: Shape, draw: Draw) -> None:
+def check(shape: MarkShape, draw: Draw) -> None:
     """Compare what merged marks answer with the list, and with another way of merging."""
     said = draw(batches(shape))
     parts = [table(shape, some, batch) for batch, some in enumerate(said)]
     marks, everything = grouped(parts, draw), [mark for some in said for mark in some]
-    assert marks.table.equals(merged(parts))
+    assert marks.table.equals(merge_tables(parts))
     rows = [*itertools.product(*([*KINDS[kind], None] for kind in shape.types))]
     rows = rows if len(rows) < 50 else draw(st.lists(st.sampled_from(rows), min_size=50, max_size=50))
     for watermark in WATERMARKS:
@@ -161,7 +161,7 @@ def check_terms(marks: Marks, at: int, covering: Sequence[Said], watermark: int 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_one_column_answers_like_a_list(kind: pa.DataType, ranged: bool, data: st.DataObject) -> None:
-    check(Shape((kind,), (ranged,)), data.draw)
+    check(MarkShape((kind,), (ranged,)), data.draw)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_one_column_answers_like_a_list(kind: pa.DataType, ranged: bool, data: s
 @given(data=st.data())
 def test_several_columns_answer_like_a_list(ranges: tuple[bool, ...], data: st.DataObject) -> None:
     types = data.draw(st.tuples(*(st.sampled_from([*KINDS]) for _ in ranges)))
-    check(Shape(types, ranges), data.draw)
+    check(MarkShape(types, ranges), data.draw)
 
 
 def touch(left: Any, right: Any, kind: pa.DataType) -> bool:
@@ -203,7 +203,7 @@ def held(said: Sequence[Said], low: Any, high: Any, watermark: int | None, kind:
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_intervals_are_held_as_by_brute_force(kind: pa.DataType, ranged: bool, data: st.DataObject) -> None:
-    shape = Shape((kind,), (ranged,))
+    shape = MarkShape((kind,), (ranged,))
     said = data.draw(batches(shape))
     marks = grouped([table(shape, some, batch) for batch, some in enumerate(said)], data.draw)
     everything = [mark for some in said for mark in some]
@@ -212,13 +212,13 @@ def test_intervals_are_held_as_by_brute_force(kind: pa.DataType, ranged: bool, d
     low, high = (column([pair[at] for pair in asked], kind) for at in (0, 1))
     for watermark in WATERMARKS:
         expected = [None not in pair and held(everything, *pair, watermark, kind) for pair in asked]
-        assert marks.holds([low], [high], watermark).tolist() == expected
+        assert marks.covers([low], [high], watermark).tolist() == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_ranges_of_small_numbers_are_held_as_by_counting(data: st.DataObject) -> None:
-    shape, number = Shape((pa.int8(),), (True,)), st.integers(0, 12)
+    shape, number = MarkShape((pa.int8(),), (True,)), st.integers(0, 12)
     some = st.lists(st.tuples(number, number, st.sampled_from([ALWAYS, 5, 8])), max_size=12)
     said = [Said((low,), (high,), since, 0) for low, high, since in data.draw(some)]
     marks = table(shape, said, 0)
@@ -227,13 +227,13 @@ def test_ranges_of_small_numbers_are_held_as_by_counting(data: st.DataObject) ->
     for watermark in WATERMARKS:
         denied = {value for value in range(13) if any(mark.covers((value,), watermark) for mark in said)}
         expected = [denied.issuperset(range(first, last + 1)) for first, last in asked]
-        assert marks.holds([low], [high], watermark).tolist() == expected
+        assert marks.covers([low], [high], watermark).tolist() == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_boxes_of_several_columns_are_held_by_one_mark(data: st.DataObject) -> None:
-    shape = Shape((pa.int8(), pa.string(), pa.int8()), (True, False, True))
+    shape = MarkShape((pa.int8(), pa.string(), pa.int8()), (True, False, True))
     number, word = st.integers(0, 4), st.sampled_from("ab")
     mark = st.tuples(number, number, word, number, number, st.sampled_from([ALWAYS, 5]))
     said = [Said((k, t, n), (kk, t, nn), since, 0) for k, kk, t, n, nn, since in data.draw(st.lists(mark, max_size=8))]
@@ -249,31 +249,31 @@ def test_boxes_of_several_columns_are_held_by_one_mark(data: st.DataObject) -> N
             and any(mark.covers(low, watermark) and mark.covers(high, watermark) for mark in said)
             for low, high in asked
         ]
-        assert table(shape, said, 0).holds(lows, highs, watermark).tolist() == expected
+        assert table(shape, said, 0).covers(lows, highs, watermark).tolist() == expected
 
 
-WORD, NUMBER = Shape((pa.string(),), (False,)), Shape((pa.int64(),), (False,))
+WORD, NUMBER = MarkShape((pa.string(),), (False,)), MarkShape((pa.int64(),), (False,))
 
 
-def seen(shape: Shape, values: Sequence[Any], batch: int = 0, since: int = ALWAYS) -> Marks:
+def seen(shape: MarkShape, values: Sequence[Any], batch: int = 0, since: int = ALWAYS) -> Marks:
     array = pa.array(values, shape.types[0])
-    return Marks(shape, from_rows(shape, [array], [array], batch, since))
+    return Marks(shape, build_table(shape, [array], [array], batch, since))
 
 
 def test_numbers_in_sequence_become_one_mark() -> None:
     parts = [seen(NUMBER, range(start, 10_000, 7), batch=start) for start in range(7)]
-    marks = Marks(NUMBER, merged(parts))
+    marks = Marks(NUMBER, merge_tables(parts))
     assert marks.table.num_rows == 1
     assert [part.tolist() for part in marks.terms] == [[ALWAYS], [0], [6]]
 
 
 def test_marks_that_wait_for_the_watermark_keep_apart_from_those_in_effect() -> None:
     marks = Marks(
-        NUMBER, merged([seen(NUMBER, [1, 3]), seen(NUMBER, [2], batch=1, since=5), seen(NUMBER, [4], since=7)])
+        NUMBER, merge_tables([seen(NUMBER, [1, 3]), seen(NUMBER, [2], batch=1, since=5), seen(NUMBER, [4], since=7)])
     )
     assert marks.terms.since.tolist() == [ALWAYS, 5, ALWAYS, 7]
     assert [marks.find([pa.array([2])], at).tolist() for at in (None, 5, 6)] == [[-1], [-1], [1]]
-    assert [marks.holds([pa.array([1])], [pa.array([3])], at).tolist() for at in (None, 5, 6)] == [
+    assert [marks.covers([pa.array([1])], [pa.array([3])], at).tolist() for at in (None, 5, 6)] == [
         [False],
         [False],
         [True],
@@ -281,20 +281,20 @@ def test_marks_that_wait_for_the_watermark_keep_apart_from_those_in_effect() -> 
 
 
 def test_marks_that_wait_become_one_only_if_nothing_tells_them_apart() -> None:
-    marks = Marks(NUMBER, merged([seen(NUMBER, [1, 2], 0, 5), seen(NUMBER, [3], 1, 5), seen(NUMBER, [4], 1, 6)]))
+    marks = Marks(NUMBER, merge_tables([seen(NUMBER, [1, 2], 0, 5), seen(NUMBER, [3], 1, 5), seen(NUMBER, [4], 1, 6)]))
     assert [part.tolist() for part in marks.terms] == [[5, 5, 6], [0, 1, 1], [0, 1, 1]]
 
 
 def test_of_equal_marks_the_smallest_since_and_all_batches_are_kept() -> None:
-    marks = Marks(WORD, merged([seen(WORD, ["x"], 3, 9), seen(WORD, ["x"], 7, 5), seen(WORD, ["x"], 5, 6)]))
+    marks = Marks(WORD, merge_tables([seen(WORD, ["x"], 3, 9), seen(WORD, ["x"], 7, 5), seen(WORD, ["x"], 5, 6)]))
     assert [part.tolist() for part in marks.terms] == [[5], [3], [7]]
 
 
 @pytest.mark.parametrize("ranges", [(False,), (True,)])
 def test_values_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch, ranges: tuple[bool]) -> None:
     monkeypatch.setattr(spans, "hashes", lambda values: np.zeros(len(values), np.uint64))
-    shape = Shape((pa.string(),), ranges)
-    marks = Marks(shape, merged([seen(shape, ["b", "a", "c"]), seen(shape, ["a", "d"])]))
+    shape = MarkShape((pa.string(),), ranges)
+    marks = Marks(shape, merge_tables([seen(shape, ["b", "a", "c"]), seen(shape, ["a", "d"])]))
     assert len(marks) == 4
     found = marks.find([pa.array(["a", "x", "c", "d", None])])
     assert (found >= 0).tolist() == [True, False, True, True, False]
@@ -304,24 +304,24 @@ def test_hashes_tell_large_numbers_apart() -> None:
     """A double holds one in 1,024 of these: by their hashes alone each would have as many candidates."""
     ids = pa.array(np.arange(2**62, 2**62 + 4096))
     for values in (ids, ids.cast(pa.decimal128(38, 0))):
-        assert len(np.unique(spans.hashed([spans.exact(values)], len(values)))) == len(values)
+        assert len(np.unique(spans.hash_rows([spans.exact_values(values)], len(values)))) == len(values)
 
 
 def test_hashes_of_texts_are_those_of_their_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = spans.exact(pa.array(["slack", *TEXT, "x" * 300])[1:])
-    whole = spans.hashed([values], len(values))
+    values = spans.exact_values(pa.array(["slack", *TEXT, "x" * 300])[1:])
+    whole = spans.hash_rows([values], len(values))
     monkeypatch.setattr(spans, "_SHORT_BYTES", 10)
-    assert whole.tolist() == spans.hashed([values], len(values)).tolist()
+    assert whole.tolist() == spans.hash_rows([values], len(values)).tolist()
 
 
 @kinds
 def test_there_may_be_no_marks_and_nothing_asked(kind: pa.DataType) -> None:
     for ranged, rest in itertools.product([False, True], [(), (pa.string(),)]):
-        shape = Shape((kind, *rest), (ranged, *(False for _ in rest)))
+        shape = MarkShape((kind, *rest), (ranged, *(False for _ in rest)))
         none = [pa.array([], kind) for kind in shape.types]
-        marks = reopened(Marks(shape, from_rows(shape, none, none, 0)))
+        marks = reopened(Marks(shape, build_table(shape, none, none, 0)))
         assert not len(marks) and not marks.bytes_each and not marks.table.schema.metadata
-        assert marks.table.equals(merged([marks, marks]))
+        assert marks.table.equals(merge_tables([marks, marks]))
         assert not len(marks.find(none))
         assert marks.find([pa.nulls(2, kind) for kind in shape.types]).tolist() == [-1, -1]
         assert marks.find([pa.array(KINDS[kind][:1], kind) for kind in shape.types]).tolist() == [-1]
@@ -329,9 +329,9 @@ def test_there_may_be_no_marks_and_nothing_asked(kind: pa.DataType) -> None:
 
 def test_chunked_columns_are_taken_as_one() -> None:
     values = pa.chunked_array([["a"], [], ["b", None]])
-    marks = Marks(WORD, from_rows(WORD, [values], [values], 0))
+    marks = Marks(WORD, build_table(WORD, [values], [values], 0))
     assert sorted(marks.find([pa.chunked_array([["b"], ["c", "a"]])]).tolist()) == [-1, 0, 1]
-    assert marks.holds([values], [values]).tolist() == [True, True, False]
+    assert marks.covers([values], [values]).tolist() == [True, True, False]
 
 
 def test_bytes_are_those_of_the_table() -> None:
@@ -342,21 +342,21 @@ def test_bytes_are_those_of_the_table() -> None:
 
 def test_shapes_that_cannot_be_are_refused() -> None:
     with pytest.raises(DefinitionError, match="type array<bigint>"):
-        Shape((pa.list_(pa.int64()),), (False,))
+        MarkShape((pa.list_(pa.int64()),), (False,))
     for types, ranges in [((), ()), ((pa.int64(),), (False, True))]:
         with pytest.raises(DefinitionError, match=f"there are {len(types)} types and {len(ranges)} answers"):
-            Shape(types, ranges)
+            MarkShape(types, ranges)
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    word, pair = seen(WORD, ["a"]), Shape((pa.string(), pa.int64()), (False, False))
+    word, pair = seen(WORD, ["a"]), MarkShape((pa.string(), pa.int64()), (False, False))
     with pytest.raises(DefinitionError, match="are of string; what was given is of bigint"):
         word.find([pa.array([1])])
     with pytest.raises(DefinitionError, match="are of string, bigint; what was given is of string"):
-        table(pair, [], 0).holds([pa.array(["a"])], [pa.array(["b"])])
+        table(pair, [], 0).covers([pa.array(["a"])], [pa.array(["b"])])
     with pytest.raises(DefinitionError, match="the 2 parts have 2 shapes"):
-        merged([word, seen(NUMBER, [1])])
+        merge_tables([word, seen(NUMBER, [1])])
     with pytest.raises(DefinitionError, match="the 0 parts have 0 shapes"):
-        merged([])
+        merge_tables([])
     with pytest.raises(StateError, match="Marks of bigint can't be read from a table of uint64, binary"):
         Marks(NUMBER, word.table)

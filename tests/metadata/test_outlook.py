@@ -6,7 +6,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import (
+    Clustering,
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    Pattern,
+    SortOrder,
+)
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
@@ -23,16 +31,16 @@ SCHEMA = pa.schema(
 HIDDEN = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
 
 
-def query(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> Query:
+def query(where: str, window: Window | None = None, **promises: tuple[Constraint, ...]) -> Query:
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, window or Window(), 5, hidden=HIDDEN, promises=promises.get(name, ()))
+        StreamSpec(name, SCHEMA, 1, window or Window(), 5, hidden=HIDDEN, constraints=promises.get(name, ()))
         for name in "ab"
     )
     return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
 
 
-def warned(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> list[str]:
-    return list(Outlook(query(where, window, **promises)).warnings())
+def warned(where: str, window: Window | None = None, **promises: tuple[Constraint, ...]) -> list[str]:
+    return list(Outlook(query(where, window, **promises)).warn())
 
 
 GROWS = "has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs."
@@ -61,9 +69,9 @@ def test_windows_end_by_themselves(window: Window) -> None:
 
 
 def test_promises_that_let_all_go() -> None:
-    assert warned("a.k = b.k", a=(Key((2,)),), b=(Punctuated(4, (Pattern(2, 2, 2),)),)) == []
+    assert warned("a.k = b.k", a=(Key((2,)),), b=(FlaggedPunctuations(4, (Pattern(2, 2, 2),)),)) == []
     assert warned("a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 1 HOUR") == []
-    assert len(warned("a.k = b.k", a=(Clustered(2),))) == 1
+    assert len(warned("a.k = b.k", a=(Clustering(2),))) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,22 +82,22 @@ def test_promises_that_let_all_go() -> None:
             Key((2, 3)),
             "key (a.k, a.n), which lets no state go: `where` equates a.n with no column of another stream of ",
         ),
-        (Ordered(0), "a.id rising, slack 0, which lets no state go: `where` bounds a.id with no column"),
-        (Ordered(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which lets no state go"),
-        (Clustered(5, 2), "a.d clustered, slack 2, which lets no state go: `where` equates a.d"),
+        (SortOrder(0), "a.id rising, slack 0, which lets no state go: `where` bounds a.id with no column"),
+        (SortOrder(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which lets no state go"),
+        (Clustering(5, 2), "a.d clustered, slack 2, which lets no state go: `where` equates a.d"),
         (
-            Punctuated(4, (Pattern(2, 2, 2), Pattern(0, 0, 2))),
+            FlaggedPunctuations(4, (Pattern(2, 2, 2), Pattern(0, 0, 2))),
             "a.end on a.k and a.id between a.id and a.k, effect by batch",
         ),
     ],
 )
-def test_promises_that_let_nothing_go(promise: Promise, said: str) -> None:
+def test_promises_that_let_nothing_go(promise: Constraint, said: str) -> None:
     found = warned("a.k = b.k", Sliding(5), a=(promise,))
     assert len(found) == 1 and found[0].startswith(f"Stream 'a' promises {said}")
     assert found[0].endswith("It only turns rows away.")
 
 
-RANGES = Punctuated(4, (Pattern(2, 2, 0),))
+RANGES = FlaggedPunctuations(4, (Pattern(2, 2, 0),))
 
 
 def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
@@ -104,14 +112,14 @@ def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
 
 
 def test_a_foreign_key_lets_nothing_go_and_that_is_known() -> None:
-    assert warned("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=(Ordered(2),)) == []
+    assert warned("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=(SortOrder(2),)) == []
 
 
-TWO = Punctuated(4, (Pattern(2, 2, 2), Pattern(3, 3, 3)))
+TWO = FlaggedPunctuations(4, (Pattern(2, 2, 2), Pattern(3, 3, 3)))
 
 
-@pytest.mark.parametrize("given", [(), (Key((2,)),), (Clustered(2),), (TWO,)])
-def test_a_foreign_key_that_finds_no_orphans(given: tuple[Promise, ...]) -> None:
+@pytest.mark.parametrize("given", [(), (Key((2,)),), (Clustering(2),), (TWO,)])
+def test_a_foreign_key_that_finds_no_orphans(given: tuple[Constraint, ...]) -> None:
     """A key denies values that came, so it tells nothing of those that never did."""
     found = warned("a.k = b.k AND a.n = b.n", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=given)
     assert [text.partition(", by which ")[2] for text in found] == [
@@ -123,14 +131,14 @@ def test_a_foreign_key_that_finds_no_orphans(given: tuple[Promise, ...]) -> None
 def test_a_foreign_key_of_a_table_finds_no_orphans() -> None:
     made = query("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),))
     made = replace(made, streams=(made.streams[0], replace(made.streams[1], table=True, window=Window())))
-    assert list(Outlook(made).useless()) == [
+    assert list(Outlook(made).warn_of_useless()) == [
         "Stream 'a' promises foreign key (a.k) references b.k, by which no orphans will be found: b is a table, which "
         "promises nothing. To find rows without a row of b, use Spark's own left anti join."
     ]
 
 
 def test_what_closes_a_stream_is_explained() -> None:
-    told = explain(query("a.k = b.k", a=(Key((2,)),), b=(Ordered(0, True),)), PSP(1), Given()).splitlines()
+    told = explain(query("a.k = b.k", a=(Key((2,)),), b=(SortOrder(0, True),)), PSP(1), Given()).splitlines()
     assert told[told.index("  a: unbounded on ts, delay 5 microseconds") + 1 :][:3] == [
         "    promises: key (a.k)",
         "    closed by `a.k = b.k` and the key of a.k",
@@ -143,8 +151,8 @@ def test_what_closes_a_stream_is_explained() -> None:
 
 
 def test_promises_belong_to_the_description() -> None:
-    frame = Punctuated(6, (Pattern(2, 7, 7),), "watermark")
-    given = (Key((0,)), Ordered(5, slack=3), Ordered(2, True, Decimal("0.5")), ForeignKey(2, Column(1, 0)), frame)
+    frame = FlaggedPunctuations(6, (Pattern(2, 7, 7),), "watermark")
+    given = (Key((0,)), SortOrder(5, slack=3), SortOrder(2, True, Decimal("0.5")), ForeignKey(2, Column(1, 0)), frame)
     found = query("a.k = b.k", a=given).description()
     assert found["constraints of 'a'"] == [
         "key (a.id)",

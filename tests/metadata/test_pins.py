@@ -13,7 +13,7 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.metadata.test_denial import CONSTANTS, assert_denied_alike, run_case
-from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
@@ -35,13 +35,13 @@ SCHEMA = pa.schema(TYPES)
 AT = {name: at for at, name in enumerate(TYPES)}
 
 
-def ends(*names: str) -> Punctuated:
-    return Punctuated(AT["end"], tuple(Pattern(AT[name], AT[name], AT[name]) for name in names))
+def ends(*names: str) -> FlaggedPunctuations:
+    return FlaggedPunctuations(AT["end"], tuple(Pattern(AT[name], AT[name], AT[name]) for name in names))
 
 
-def query_of(where: str, *bids: Promise, auctions: tuple[Promise, ...] = ()) -> Query:
+def query_of(where: str, *bids: Constraint, auctions: tuple[Constraint, ...] = ()) -> Query:
     streams = tuple(
-        StreamSpec(name, SCHEMA, AT["ts"], Window(), 1000, promises=promises)
+        StreamSpec(name, SCHEMA, AT["ts"], Window(), 1000, constraints=promises)
         for name, promises in (("a", auctions), ("b", bids))
     )
     return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
@@ -104,7 +104,7 @@ def test_a_constant_of_an_equal_column_is_one_of_its_own(tmp_path: Path) -> None
     step(run, (0, {"auction": 1, "kind": "bid"}), (0, {"auction": 2, "kind": "bid"}))
     step(run, ended(kind="bid"))
     assert step(run)["distinctRows"] == 0
-    told = Outlook(run.query).closing(1)
+    told = Outlook(run.query).describe_closing(1)
     assert "`a.kind = b.kind AND a.kind = 'bid'` and punctuations of b.kind" in told
 
 
@@ -179,7 +179,7 @@ def test_people_are_told() -> None:
     told = explain(query, PSP(1), Given())
     wanted = "`a.auction = b.auction` and `b.kind = 'bid'` and punctuations of b.auction, b.kind"
     assert f"    closed by {wanted}\n" in told and "kept for ever" not in told
-    assert list(Outlook(query).warnings()) == []
+    assert list(Outlook(query).warn()) == []
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_people_are_told() -> None:
 )
 def test_people_are_told_what_is_not_pinned(condition: str, named: str) -> None:
     query = query_of(f"a.auction = b.auction AND {condition}", ends("auction", "kind", "n"), auctions=(Key((2,)),))
-    (_, found) = Outlook(query).warnings()
+    (_, found) = Outlook(query).warn()
     kinds = " and ".join({"b.kind": "string", "b.n": "tinyint"}[name] for name in named.split(" and "))
     assert (
         f"equates {named} with no column of another stream of the same type ({kinds}), and with no constant." in found

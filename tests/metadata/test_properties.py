@@ -22,7 +22,7 @@ from tests.metadata.test_denial import THIRD, WHERE, run_case
 from watersmeet.arrays import Ints
 from watersmeet.batch.finish import Finish
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern, SortOrder
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -188,15 +188,15 @@ def trees(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def promise(kind: str, edge: int) -> Promise:
+def promise(kind: str, edge: int) -> Constraint:
     column = 2 + edge
-    made: dict[str, Promise] = {
+    made: dict[str, Constraint] = {
         "key": Key((column,)),
-        "clustered": Clustered(column),
-        "rising": Ordered(column, slack=2 * FAR),  # true of all rows but the last
-        "falling": Ordered(column, falling=True, slack=2 * FAR),
-        "ends": Punctuated(2 + COLUMNS + edge, (Pattern(column, column, column),)),
-        "ranges": Punctuated(2 + COLUMNS + edge, (Pattern(column, LOW, HIGH),)),
+        "clustered": Clustering(column),
+        "rising": SortOrder(column, slack=2 * FAR),  # true of all rows but the last
+        "falling": SortOrder(column, falling=True, slack=2 * FAR),
+        "ends": FlaggedPunctuations(2 + COLUMNS + edge, (Pattern(column, column, column),)),
+        "ranges": FlaggedPunctuations(2 + COLUMNS + edge, (Pattern(column, LOW, HIGH),)),
     }
     return made[kind]
 
@@ -219,7 +219,7 @@ def run_tree(case: dict[str, Any], folder: Path) -> Run:
     size, blank = case["size"], dict.fromkeys(TREE.names)
     own = [[(kind, edge) for (at, edge), kind in case["closes"].items() if at == stream] for stream in range(size)]
     streams = tuple(
-        StreamSpec("abcde"[at], TREE, 1, Window(), 1000, promises=tuple(promise(*found) for found in own[at]))
+        StreamSpec("abcde"[at], TREE, 1, Window(), 1000, constraints=tuple(promise(*found) for found in own[at]))
         for at in range(size)
     )
     text = " AND ".join(f"{'abcde'[one]}.c{at} = {'abcde'[two]}.c{at}" for at, (one, two) in enumerate(case["edges"]))

@@ -23,7 +23,7 @@ BATCHES = 12
 @pytest.mark.parametrize("strategy", [Central(), PSP(2)])
 @pytest.mark.parametrize("waiting", [True, False], ids=["some wait", "all die"])
 def test_dead_rows_leave_merged_or_not(tmp_path: Path, strategy: Strategy, waiting: bool) -> None:
-    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, promises=(Key((2,)),)) for name in "ab")
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, constraints=(Key((2,)),)) for name in "ab")
     text = "a.k = b.k"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
     run, merged = Run(Query(streams, conjuncts, text), Store(str(tmp_path))), 0

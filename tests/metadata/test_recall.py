@@ -12,8 +12,8 @@ from tests.batch.test_engine import strategies_of
 from tests.budget import search
 from tests.metadata.test_denial import NAMES, SCHEMA, cases, run_case
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Pattern, Promise, Punctuated
-from watersmeet.metadata.mark_files import Recall
+from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, ForeignKey, Key, Pattern
+from watersmeet.metadata.plan import MarkLifetime
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -23,11 +23,11 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 BLANK = dict.fromkeys(NAMES)
-END = Punctuated(5, (Pattern(2, 2, 2),))
+END = FlaggedPunctuations(5, (Pattern(2, 2, 2),))
 
 
-def run_of(folder: Path | str, promises: dict[str, tuple[Promise, ...]], **options: Any) -> Run:
-    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, promises=found) for name, found in promises.items())
+def run_of(folder: Path | str, promises: dict[str, tuple[Constraint, ...]], **options: Any) -> Run:
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0, constraints=found) for name, found in promises.items())
     conjuncts = parse_where("a.k = b.k", [(s.name, s.schema) for s in streams], (), Dialect())
     return Run(Query(streams, conjuncts, "a.k = b.k"), Store(str(folder)), **options)
 
@@ -43,13 +43,13 @@ def fed(run: Run, *batches: list[tuple[int, int, int]], **more: Any) -> list[int
 
 def test_tables_are_dated_once_and_forgotten_an_era_later() -> None:
     new, old = MarkFile("new", 1, 1), MarkFile("old", 1, 1, 80)
-    assert Recall(40, None).dated([new], 0) == (new,)
-    assert Recall(40, 127).dated([new, old], 0) == (new._replace(era=120), old)
-    assert Recall(40, 127).dated([new], 139)[0].era == 130  # not before it has been in effect
-    assert Recall(40, 129).kept([new, old]) == (new, old)
-    assert Recall(40, 130).kept([new, old]) == (new,)
-    assert Recall(40, 130, purges=False).kept([old]) == (old,)
-    assert Recall(None, 10**9).kept([old]) == (old,)
+    assert MarkLifetime(40, None).date_files([new], 0) == (new,)
+    assert MarkLifetime(40, 127).date_files([new, old], 0) == (new._replace(era=120), old)
+    assert MarkLifetime(40, 127).date_files([new], 139)[0].era == 130  # not before it has been in effect
+    assert MarkLifetime(40, 129).select_remembered([new, old]) == (new, old)
+    assert MarkLifetime(40, 130).select_remembered([new, old]) == (new,)
+    assert MarkLifetime(40, 130, purges=False).select_remembered([old]) == (old,)
+    assert MarkLifetime(None, 10**9).select_remembered([old]) == (old,)
 
 
 def test_a_key_is_denied_while_it_is_remembered(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_key_is_denied_while_it_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_punctuation_is_not_forgotten_before_it_is_in_effect(tmp_path: Path) -> None:
-    by_time = Punctuated(5, (Pattern(2, 2, 2),), "watermark")
+    by_time = FlaggedPunctuations(5, (Pattern(2, 2, 2),), "watermark")
     run = run_of(tmp_path, {"a": (by_time,), "b": ()}, remember=8)
     fed(run, [(0, 500, 7)], end=True)
     for t in range(0, 500, 50):
@@ -80,9 +80,9 @@ def test_nothing_is_forgotten_before_a_purge_has_used_it(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_marks_of_every_promise_are_bounded(tmp_path: Path) -> None:
-    kinds: dict[str, tuple[Promise, ...]] = {
-        "a": (Key((2, 4)), Clustered(2), END),
-        "b": (Clustered(4), ForeignKey(2, Column(0, 2))),
+    kinds: dict[str, tuple[Constraint, ...]] = {
+        "a": (Key((2, 4)), Clustering(2), END),
+        "b": (Clustering(4), ForeignKey(2, Column(0, 2))),
     }
     sizes = {}
     for remember in (None, 40):

@@ -6,17 +6,17 @@ import pyarrow as pa
 
 from tests.state.store.test_store import is_mapped
 from watersmeet.metadata import mark_files as tables
-from watersmeet.metadata.marks import Shape, from_rows
+from watersmeet.metadata.marks import MarkShape, build_table
 from watersmeet.state.store.store import Store
 
 
 def test_tables_whose_files_are_gone_do_not_stay_mapped(tmp_path: Path) -> None:
-    store, shape = Store(str(tmp_path)), Shape((pa.int64(),), (False,))
+    store, shape = Store(str(tmp_path)), MarkShape((pa.int64(),), (False,))
     values = pa.array(range(1000))
-    table = from_rows(shape, [values], [values], 0)
+    table = build_table(shape, [values], [values], 0)
     files = [tables.write_table(store, name, table) for name in ("kept", "gone")]
     for file in files:
-        tables.opened(store, file, shape)
+        tables.open_marks(store, file, shape)
     (tmp_path / files[1].path).unlink()
     tables.forget_missing()
     assert [is_mapped(file.path) for file in files] == [True, False]

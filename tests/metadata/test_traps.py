@@ -12,7 +12,7 @@ import pytest
 
 from tests.metadata.test_corners import leaks
 from watersmeet.limits import limited
-from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern, SortOrder
 from watersmeet.placement import Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -33,8 +33,8 @@ SCHEMA = pa.schema(
 )
 K, T, X, END = range(2, 6)
 NAN = float("nan")
-ENDS = Punctuated(END, (Pattern(K, K, K),))
-LATER = Punctuated(END, (Pattern(K, K, K),), "watermark")
+ENDS = FlaggedPunctuations(END, (Pattern(K, K, K),))
+LATER = FlaggedPunctuations(END, (Pattern(K, K, K),), "watermark")
 
 
 def join(
@@ -43,10 +43,12 @@ def join(
     names: str = "ab",
     delay: int = 1000,
     windows: dict[str, Window] | None = None,
-    **promises: Sequence[Promise],
+    **promises: Sequence[Constraint],
 ) -> Run:
     streams = tuple(
-        StreamSpec(name, SCHEMA, 1, (windows or {}).get(name, Window()), delay, promises=tuple(promises.get(name, ())))
+        StreamSpec(
+            name, SCHEMA, 1, (windows or {}).get(name, Window()), delay, constraints=tuple(promises.get(name, ()))
+        )
         for name in names
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -77,7 +79,7 @@ def test_trap_1_a_key_that_was_seen_and_joined_waits_for_a_third_stream(tmp_path
 
 @pytest.mark.parametrize(("falling", "beyond"), [(False, 4), (True, 6)])
 def test_trap_2_an_order_closes_beyond_the_frontier_and_never_at_it(tmp_path: Path, falling: bool, beyond: int) -> None:
-    run = join(tmp_path, "a.k = b.k", b=[Ordered(K, falling)])
+    run = join(tmp_path, "a.k = b.k", b=[SortOrder(K, falling)])
     step(run, a=[{"id": k, "k": k} for k in (4, 5, 6)], b=[{"id": 10, "k": 5}])
     assert step(run, b=[{"id": 20 + k, "k": k} for k in (4, 5, 6)])["purgedRows"] == 1
     assert told(run, "denied") == [20 + beyond]
@@ -86,7 +88,7 @@ def test_trap_2_an_order_closes_beyond_the_frontier_and_never_at_it(tmp_path: Pa
 
 @pytest.mark.parametrize("slack", [0.0, 0.5])
 def test_trap_2_nan_is_highest_and_moves_no_frontier(tmp_path: Path, slack: float) -> None:
-    run = join(tmp_path, "a.x = b.x", a=[Ordered(X, slack=slack)], b=[Ordered(X, True, slack)])
+    run = join(tmp_path, "a.x = b.x", a=[SortOrder(X, slack=slack)], b=[SortOrder(X, True, slack)])
     step(run, a=[{"id": 1, "x": 1.0}, {"id": 2, "x": NAN}], b=[{"id": 3, "x": 1.0}, {"id": 4, "x": NAN}])
     step(run, a=[{"id": 5, "x": 1.0}, {"id": 6, "x": NAN}], b=[{"id": 7, "x": 1.0}, {"id": 8, "x": NAN}])
     assert told(run, "denied") == [8]
@@ -94,7 +96,7 @@ def test_trap_2_nan_is_highest_and_moves_no_frontier(tmp_path: Path, slack: floa
 
 
 def test_trap_2_nan_alone_is_no_frontier(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.x = b.x", a=[Ordered(X)], b=[Ordered(X, True)])
+    run = join(tmp_path, "a.x = b.x", a=[SortOrder(X)], b=[SortOrder(X, True)])
     for at in (0, 2):
         step(run, a=[{"id": at, "x": NAN}], b=[{"id": at + 1, "x": NAN}])
     assert told(run, "denied") == [] and run.results.total() == 4
@@ -104,7 +106,7 @@ def test_trap_2_nan_alone_is_no_frontier(tmp_path: Path) -> None:
 
 
 def test_trap_2_null_is_never_denied_and_neither_extends_nor_ends_a_run(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.id < b.id", a=[Key((K,)), Ordered(X), ENDS], b=[Clustered(K)])
+    run = join(tmp_path, "a.id < b.id", a=[Key((K,)), SortOrder(X), ENDS], b=[Clustering(K)])
     step(run, a=[{"id": 1, "k": None, "x": None}, {"id": 2, "k": 1, "x": 5.0}], b=[{"id": 10, "k": 1}])
     step(run, a=[{"id": 3, "k": None, "x": None}], b=[{"id": 11, "k": None}])
     step(run, a=[{"id": 4, "k": None, "x": None}], b=[{"id": 12, "k": 1}])
@@ -115,7 +117,7 @@ def test_trap_2_null_is_never_denied_and_neither_extends_nor_ends_a_run(tmp_path
 
 
 def test_trap_3_a_pattern_of_two_values_is_not_one_of_the_first(tmp_path: Path) -> None:
-    pair = Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T)))
+    pair = FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T)))
     run = join(tmp_path, "a.k = b.k", b=[pair])
     step(run, a=[{"id": 1, "k": 79}], b=[{"id": 2, "k": 79, "t": "ip", "end": True}])
     assert step(run)["purgedRows"] == 0
@@ -124,7 +126,7 @@ def test_trap_3_a_pattern_of_two_values_is_not_one_of_the_first(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("promise", [Key((K,)), ENDS])
-def test_trap_4_rows_of_a_promises_own_batch_count_as_before_it(tmp_path: Path, promise: Promise) -> None:
+def test_trap_4_rows_of_a_promises_own_batch_count_as_before_it(tmp_path: Path, promise: Constraint) -> None:
     run = join(tmp_path, "a.k = b.k", b=[promise])
     end = [{"id": 1, "k": 5, "end": True}] if promise == ENDS else []
     step(run, a=[{"id": 0, "k": 5}], b=[*end, {"id": 2, "k": 5}, {"id": 3, "k": 5}])
@@ -135,7 +137,7 @@ def test_trap_4_rows_of_a_promises_own_batch_count_as_before_it(tmp_path: Path, 
 @pytest.mark.parametrize("slack", [0, 1, 2])
 def test_trap_4_partitions_that_take_turns_need_slack(tmp_path: Path, slack: int) -> None:
     """A value that every other batch brings is over at once without slack, and never with it."""
-    run = join(tmp_path, "a.k = b.k", a=[Clustered(K, slack)], b=[Ordered(K, slack=slack)])
+    run = join(tmp_path, "a.k = b.k", a=[Clustering(K, slack)], b=[SortOrder(K, slack=slack)])
     for at in range(6):
         step(run, a=[{"id": at, "k": at % 2}], b=[{"id": 10 + at, "k": at % 2}])
     rows = range(2, 6), range(2, 6, 2)
@@ -155,7 +157,7 @@ def test_trap_5_denied_values_are_compared_exactly(tmp_path: Path, column: str, 
 
 
 def test_trap_5_both_zeros_are_one_value(tmp_path: Path) -> None:
-    run = join(tmp_path, "a.x = b.x", a=[Key((X,))], b=[Key((X,)), Clustered(X)])
+    run = join(tmp_path, "a.x = b.x", a=[Key((X,))], b=[Key((X,)), Clustering(X)])
     step(run, a=[{"id": 1, "x": 0.0}, {"id": 2, "x": None}], b=[{"id": 3, "x": -0.0}, {"id": 4, "x": None}])
     assert step(run)["purgedRows"] == 2
     step(run, a=[{"id": 5, "x": -0.0}, {"id": 6, "x": None}], b=[{"id": 7, "x": 0.0}, {"id": 8, "x": None}])
@@ -163,7 +165,7 @@ def test_trap_5_both_zeros_are_one_value(tmp_path: Path) -> None:
 
 
 def test_trap_6_late_denied_and_rejected_rows_mark_and_move_and_extend(tmp_path: Path) -> None:
-    promises: list[Promise] = [Key((T,)), Clustered(K, 1), Ordered(X)]
+    promises: list[Constraint] = [Key((T,)), Clustering(K, 1), SortOrder(X)]
     run = join(tmp_path, "a.t = b.t", delay=0, a=promises, b=[])
     step(run, a=[{"id": 1, "ts": 100, "k": 1, "t": "one", "x": 1.0}], b=[{"id": 2, "ts": 100, "t": "late"}])
     step(run, a=[{"id": 3, "ts": 5, "k": 2, "t": "late", "x": 2.0}])  # late
@@ -208,7 +210,7 @@ def test_trap_8_punctuations_move_no_time_take_no_ordinal_and_join_nothing(tmp_p
 
 
 def test_trap_8_null_in_a_punctuation_is_rejected_and_denies_nothing(tmp_path: Path) -> None:
-    pair = Punctuated(END, (Pattern(K, K, K), Pattern(T, T, T)))
+    pair = FlaggedPunctuations(END, (Pattern(K, K, K), Pattern(T, T, T)))
     run = join(tmp_path, "a.k = b.k", b=[pair])
     step(run, a=[{"id": 1, "k": 1}], b=[{"id": 2, "k": 1, "t": None, "end": True}])
     step(run, b=[{"id": 3, "k": 1, "t": "p"}, {"id": 4, "k": 1, "t": None}])
@@ -245,8 +247,8 @@ def leaks_none(run: Run) -> bool:
     return leaks(run) == set()
 
 
-@pytest.mark.parametrize("marks", [[LATER], [LATER, Ordered(K)]])
-def test_a_punctuation_by_watermark_waits_until_it_is_passed(tmp_path: Path, marks: list[Promise]) -> None:
+@pytest.mark.parametrize("marks", [[LATER], [LATER, SortOrder(K)]])
+def test_a_punctuation_by_watermark_waits_until_it_is_passed(tmp_path: Path, marks: list[Constraint]) -> None:
     """[!] Not at its own time: a row of that very time is not late yet."""
     run = join(tmp_path, "a.k = b.k", delay=0, b=marks)
     step(run, a=[{"id": 1, "ts": 5, "k": 1}], b=[{"id": 2, "ts": 5, "k": 1}, {"id": 9, "ts": 10, "k": 1, "end": True}])

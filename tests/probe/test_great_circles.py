@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.probe.test_access_paths import proposals
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.constraints import Ordered
+from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.constraints import SortOrder
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -230,10 +230,10 @@ def test_results_are_the_same_with_and_without(tmp_path: Path, at: int, odd: boo
 def test_it_lets_no_state_go(tmp_path: Path) -> None:
     """A promise that latitudes rise says nothing of places beyond the pole, which may be near as well."""
     query = run_of(tmp_path, VARIANTS[0][0].format(2), True).query
-    rising = replace(query.streams[0], promises=(Ordered(2),))
-    assert not Closings(replace(query, streams=(rising, query.streams[1]))).ways(0, [1])
+    rising = replace(query.streams[0], constraints=(SortOrder(2),))
+    assert not ClosingRules(replace(query, streams=(rising, query.streams[1]))).rules_for(0, [1])
     banded = run_of(tmp_path, "abs(a.lat - b.lat) <= 0.018", True).query
-    assert Closings(replace(banded, streams=(rising, banded.streams[1]))).ways(0, [1])
+    assert ClosingRules(replace(banded, streams=(rising, banded.streams[1]))).rules_for(0, [1])
 
 
 def test_the_pole_is_a_latitude() -> None:

@@ -9,17 +9,24 @@ import numpy as np
 import pytest
 
 import watersmeet as wm
-from watersmeet.metadata.declarations import Between, ClusteredBy, KeyOf, OrderedBy, Punctuations, References
+from watersmeet.metadata.declarations import (
+    Between,
+    ClusteringDeclaration,
+    ForeignKeyDeclaration,
+    KeyDeclaration,
+    OrderDeclaration,
+    Punctuations,
+)
 
 
 def test_what_is_said() -> None:
-    assert wm.key("id", "odd name") == KeyOf(("id", "odd name"))
-    assert wm.clustered("zone") == ClusteredBy("zone", 0)
-    assert wm.clustered("zone", slack=2) == ClusteredBy("zone", 2)
-    assert wm.ordered("seq") == OrderedBy("seq", 0, False)
-    assert wm.ordered("seq", Decimal("1.5"), falling=True) == OrderedBy("seq", Decimal("1.5"), True)
+    assert wm.key("id", "odd name") == KeyDeclaration(("id", "odd name"))
+    assert wm.clustered("zone") == ClusteringDeclaration("zone", 0)
+    assert wm.clustered("zone", slack=2) == ClusteringDeclaration("zone", 2)
+    assert wm.ordered("seq") == OrderDeclaration("seq", 0, False)
+    assert wm.ordered("seq", Decimal("1.5"), falling=True) == OrderDeclaration("seq", Decimal("1.5"), True)
     assert wm.ordered("at", "1 minute") == wm.ordered("at", timedelta(seconds=60))
-    assert wm.foreign_key("auction", "auctions.odd.name") == References("auction", "auctions.odd.name")
+    assert wm.foreign_key("auction", "auctions.odd.name") == ForeignKeyDeclaration("auction", "auctions.odd.name")
 
 
 @pytest.mark.parametrize(
@@ -78,9 +85,12 @@ LOOSE: Any = wm
         (lambda: wm.punctuations(on="a"), "it was given neither"),
         (lambda: wm.punctuations(flag="f", frame=object(), on="a", time="ts"), "not both"),
         (lambda: LOOSE.punctuations(flag=3, on="a"), f"3 {NO_NAME}"),
-        (lambda: wm.punctuations(flag="f"), "says of which columns they speak: a name, a list of names, or a dict"),
-        (lambda: wm.punctuations(flag="f", on=[]), "says of which columns they speak"),
-        (lambda: wm.punctuations(flag="f", on={}), "says of which columns they speak"),
+        (
+            lambda: wm.punctuations(flag="f"),
+            "names the columns that punctuations match: a name, a list of names, or a dict",
+        ),
+        (lambda: wm.punctuations(flag="f", on=[]), "names the columns that punctuations match"),
+        (lambda: wm.punctuations(flag="f", on={}), "names the columns that punctuations match"),
         (lambda: LOOSE.punctuations(flag="f", on=[1]), NO_NAME),
         (lambda: LOOSE.punctuations(flag="f", on={"a": 1}), r"1 is not the name of a column.*, or wm.between"),
         (lambda: LOOSE.punctuations(flag="f", on="a", effect="soon"), "'soon' is unknown; use one of batch, watermark"),

@@ -77,7 +77,7 @@ def test_as_of_joins_need_no_windows_but_times() -> None:
 
 def test_as_of_joins_say_what_they_keep() -> None:
     by_key = derive_windows(query(how=("inner", "asof"), windows=(Window(), Window())))
-    assert [*Outlook(by_key).growing()] == []
+    assert [*Outlook(by_key).warn_of_growth()] == []
     lines = explain(by_key, Central(), Given())
     assert (
         "  b: unbounded on ts, delay 0 seconds, as of: the newest partner no later, without one there is no result"
@@ -86,7 +86,7 @@ def test_as_of_joins_say_what_they_keep() -> None:
     assert "    a tuple goes once a newer one with the same b.id stands in for it" in lines
     assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in lines
     assert by_key.description()["how"] == {"b": "asof"}
-    (warning,) = Outlook(derive_windows(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
+    (warning,) = Outlook(derive_windows(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).warn_of_growth()
     assert warning.endswith("Give it a tolerance, such as wm.asof('5 minutes'), or a window.")
 
 
@@ -288,10 +288,10 @@ def test_explain_says_how_partners_are_found() -> None:
 
 def test_only_windows_let_state_go() -> None:
     join = query(windows=(Sliding(5), Window()))
-    constrained = replace(join, streams=(replace(join.streams[0], promises=(Key((0,)),)), join.streams[1]))
-    assert [*Outlook(constrained).warnings()] == [
+    constrained = replace(join, streams=(replace(join.streams[0], constraints=(Key((0,)),)), join.streams[1]))
+    assert [*Outlook(constrained).warn()] == [
         "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
         "Give it a window.",
         "Stream 'a' promises key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
     ]
-    assert not Outlook(constrained).open(1)
+    assert not Outlook(constrained).is_never_closed(1)

@@ -260,10 +260,10 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ),
         (
             "SELECT * FROM a [KEYS (id)], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean KEY?",
+            f"This is not a constraint of a stream; {CHOICES}. Did you mean KEY?",
             "KEYS (id)",
         ),
-        ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),
+        ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is not a constraint of a stream; {CHOICES}.", "`KEY` (id)"),
         ("SELECT * FROM a [KEY (id) AND (x)], b", "This was not expected here; write it like KEY (id).", "AND (x)"),
         ("SELECT * FROM a [KEY ()], b", "a name was expected here.", ")"),
         ("SELECT * FROM a [KEY (id, 5)], b", "a name was expected here.", "5"),

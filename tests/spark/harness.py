@@ -187,7 +187,9 @@ def side_ids(folder: Path, names: Sequence[str]) -> Counter[Any]:
 
 def expected(case: Case, spark: SparkSession | None = None) -> oracle.Outcome:
     """Return the oracle's outcome; with a session, ties are broken by Spark's hash of the rows' content."""
-    streams = [oracle.Stream(s.name, _scaled(s.window), s.delay * SECOND, promises=s.promises) for s in case.streams]
+    streams = [
+        oracle.Stream(s.name, _scaled(s.window), s.delay * SECOND, constraints=s.constraints) for s in case.streams
+    ]
     hashed = content_hashes(spark, case.batches) if spark is not None else {}
     arrivals = [
         oracle.Arrival(at, name, micros(row["ts"]), hashed.get(row["id"], row["id"] or 0), row)

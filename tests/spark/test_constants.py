@@ -128,8 +128,10 @@ def test_a_pattern_closes_by_a_constant(
 ) -> None:
     case = Case(
         [
-            oracle.Stream("a", oracle.Unbounded(), 100, promises=[oracle.Key(("k",))]),
-            oracle.Stream("b", oracle.Unbounded(), 100, promises=[oracle.Punctuated("end", {"k": "k", "t": "t"})]),
+            oracle.Stream("a", oracle.Unbounded(), 100, constraints=[oracle.UniqueKey(("k",))]),
+            oracle.Stream(
+                "b", oracle.Unbounded(), 100, constraints=[oracle.PunctuationFlag("end", {"k": "k", "t": "t"})]
+            ),
         ],
         BATCHES,
         "a.k = b.k AND b.t = 'bid'",

@@ -138,7 +138,7 @@ def test_what_is_shown_is_inherited(
     """Under another name too, or as a column that is equal; not if it is computed. Nobody need ask for side outputs."""
     harness.write(tmp_path / "in", auctions(6), PLAIN)
     join = nested(harness.frames(spark, tmp_path / "in", "abc"), select, told)
-    assert [getattr(promise, "fields", ()) for promise in join.query.streams[0].promises] == fields
+    assert [getattr(promise, "fields", ()) for promise in join.query.streams[0].constraints] == fields
     query = harness.run(join.writeStream, tmp_path, "driver")
     assert found(tmp_path) == expected(6)
     assert (kept(query)[-1] < 12) == bool(fields)

@@ -78,8 +78,8 @@ def equal(one: Any, two: Any) -> bool:
     return one is not None and two is not None and bool(one == two or (one != one and two != two))
 
 
-def stream(name: str, *promises: oracle.Promise) -> oracle.Stream:
-    return oracle.Stream(name, oracle.Unbounded(), 5, promises=promises)
+def stream(name: str, *promises: oracle.OracleConstraint) -> oracle.Stream:
+    return oracle.Stream(name, oracle.Unbounded(), 5, constraints=promises)
 
 
 def check(spark: SparkSession, case: Case, folder: Path, exchange: str, reference: Case | None = None) -> JoinQuery:
@@ -117,7 +117,7 @@ class Kind:
 
     a: Mapping[str, Any]
     b: Mapping[str, Any]
-    theirs: tuple[oracle.Promise, oracle.Promise]
+    theirs: tuple[oracle.OracleConstraint, oracle.OracleConstraint]
     by: str
 
 
@@ -126,31 +126,31 @@ KINDS = {
     "big keys, texts in runs": Kind(
         {"constraints": [wm.key("big")]},
         {"constraints": [wm.clustered("T.`1", slack=1)]},
-        (oracle.Key(("big",)), oracle.Clustered(TEXT, 1)),
+        (oracle.UniqueKey(("big",)), oracle.Clusters(TEXT, 1)),
         "big",
     ),
     "decimals rise, doubles fall": Kind(
         {"constraints": [wm.ordered(DECIMAL, slack=Decimal("0.25"))]},
         {"constraints": [wm.ordered("x", slack=0.5, falling=True)]},
-        (oracle.Ordered(DECIMAL, False, Decimal("0.25")), oracle.Ordered("x", True, 0.5)),
+        (oracle.Order(DECIMAL, False, Decimal("0.25")), oracle.Order("x", True, 0.5)),
         "x",
     ),
     "days and times rise": Kind(
         {"constraints": [wm.ordered("day", slack="1 day")]},
         {"constraints": [wm.ordered("at", slack="500 ms")]},
-        (oracle.Ordered("day", False, timedelta(days=1)), oracle.Ordered("at", False, timedelta(milliseconds=500))),
+        (oracle.Order("day", False, timedelta(days=1)), oracle.Order("at", False, timedelta(milliseconds=500))),
         "at",
     ),
     "booleans rise, ranges of numbers end": Kind(
         {"constraints": [wm.ordered("ok")]},
         {"punctuations": ENDS},
-        (oracle.Ordered("ok"), oracle.Punctuated("End", {"n": ("lo", "hi")})),
+        (oracle.Order("ok"), oracle.PunctuationFlag("End", {"n": ("lo", "hi")})),
         "n",
     ),
     "keys of two with the event time, foreign keys": Kind(
         {"constraints": [wm.key("n", "ts")]},
         {"constraints": [wm.foreign_key("n", "A.N"), wm.key("ok", "day")]},
-        (oracle.Key(("n", "ts")), oracle.Key(("ok", "day"))),
+        (oracle.UniqueKey(("n", "ts")), oracle.UniqueKey(("ok", "day"))),
         "n",
     ),
 }
@@ -206,11 +206,11 @@ def told(batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def auctions(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
     """A join with punctuations of both kinds, and the same as the oracle takes it."""
     ends = (
-        oracle.Punctuated("End", {"big": "big"}),
-        oracle.Punctuated("said", {"n": ("low", "high"), "ok": "was"}, "watermark"),
+        oracle.PunctuationFlag("End", {"big": "big"}),
+        oracle.PunctuationFlag("said", {"n": ("low", "high"), "ok": "was"}, "watermark"),
     )
     case = Case(
-        [stream("a", oracle.Key(("big",))), stream("b", *ends)],
+        [stream("a", oracle.UniqueKey(("big",))), stream("b", *ends)],
         batches,
         "a.big = b.big",
         lambda a, b: equal(a["big"], b["big"]),
@@ -230,10 +230,10 @@ def punctuated(seed: int) -> list[dict[str, Any]]:
 def promising(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
     """The same with all other kinds of promises: a key, an order, runs with slack, and a foreign key."""
     case, reference = auctions(batches)
-    (a, b), order, runs = case.streams, oracle.Ordered("big", False, 1), oracle.Clustered(TEXT, 1)
+    (a, b), order, runs = case.streams, oracle.Order("big", False, 1), oracle.Clusters(TEXT, 1)
     streams = [
-        replace(a, delay=1, promises=[*a.promises, order]),
-        replace(b, delay=1, promises=[*b.promises, runs, oracle.ForeignKey("big", "a", "big")]),
+        replace(a, delay=1, constraints=[*a.constraints, order]),
+        replace(b, delay=1, constraints=[*b.constraints, runs, oracle.ParentKey("big", "a", "big")]),
     ]
 
     def promises(inputs: Mapping[str, DataFrame]) -> dict[str, dict[str, Any]]:
@@ -295,7 +295,7 @@ def named(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any
 
 @through("local")
 def test_auctions_bids_and_payments_by_uuid(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
-    key, ends = oracle.Key(("auction",)), oracle.Punctuated("end", {"auction": "auction"})
+    key, ends = oracle.UniqueKey(("auction",)), oracle.PunctuationFlag("end", {"auction": "auction"})
     keys = {"constraints": [wm.key("auction")]}
     case = Case(
         [stream("a", key), stream("b", ends), stream("p", key)],

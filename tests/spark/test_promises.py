@@ -29,7 +29,7 @@ def joined(frame: DataFrame, **given: Any) -> wm.Join:
 def test_names_are_found_as_spark_finds_them(frame: DataFrame) -> None:
     given = [wm.key("ID", "Odd. Name"), wm.ordered("PRICE", 0.5), wm.clustered("T"), wm.foreign_key("N", "B.odd. NAME")]
     found = joined(frame, constraints=given, punctuations=wm.punctuations(flag="OK", on=["N", "d"])).query
-    assert [found.describe_constraint(0, promise) for promise in found.streams[0].promises] == [
+    assert [found.describe_constraint(0, promise) for promise in found.streams[0].constraints] == [
         "key (a.id, a.odd. name)",
         "a.price rising, slack 0.5",
         "a.t clustered, slack 0",
@@ -46,7 +46,7 @@ def test_what_punctuations_of_a_frame_say_is_hidden(frame: DataFrame) -> None:
         *("a frame of their own", "n", "t", "odd. name"),
         *("a frame of their own", "d"),
     ]
-    assert [join.query.describe_constraint(0, promise) for promise in spec.promises] == [
+    assert [join.query.describe_constraint(0, promise) for promise in spec.constraints] == [
         "a frame of their own on a.n between n and odd. name and a.t = t, effect by watermark",
         "a frame of their own on a.d = d, effect by batch",
     ]
@@ -70,24 +70,24 @@ NO_VALUES = "whose values can't be promised; booleans, numbers, texts, binaries,
         (wm.key("i"), f"'i' is of type interval day to second, {NO_VALUES}"),
         (wm.key("y"), f"'y' is of type interval year to month, {NO_VALUES}"),
         (wm.key("c"), "'c' is of type string collate UNICODE_CI; only text that is compared byte by byte"),
-        (wm.ordered("t", slack=1), "slack=1 does not go with a column of type string; leave it out"),
-        (wm.ordered("ok", slack=1), "slack=1 does not go with a column of type boolean; leave it out"),
-        (wm.ordered("id", slack=1.5), "slack=1.5 does not go with a column of type bigint; give a whole number"),
-        (wm.ordered("id", slack="10 seconds"), "slack='10 seconds' does not go with a column of type bigint"),
+        (wm.ordered("t", slack=1), "slack=1 does not suit a column of type string; leave it out"),
+        (wm.ordered("ok", slack=1), "slack=1 does not suit a column of type boolean; leave it out"),
+        (wm.ordered("id", slack=1.5), "slack=1.5 does not suit a column of type bigint; give a whole number"),
+        (wm.ordered("id", slack="10 seconds"), "slack='10 seconds' does not suit a column of type bigint"),
         (
             wm.ordered("x", slack="10 seconds"),
-            "slack='10 seconds' does not go with a column of type double; give a num",
+            "slack='10 seconds' does not suit a column of type double; give a num",
         ),
-        (wm.ordered("ts", slack=10), "slack=10 does not go with a column of type timestamp; give a duration such as"),
+        (wm.ordered("ts", slack=10), "slack=10 does not suit a column of type timestamp; give a duration such as"),
         (
             wm.ordered("d", slack="10 seconds"),
-            "slack='10 seconds' does not go with a column of type date; give a durat",
+            "slack='10 seconds' does not suit a column of type date; give a durat",
         ),
         (
             wm.foreign_key("id", "c.id"),
-            r"wm.foreign_key\('id', 'c.id'\): 'c' is no other stream of the join; choose from b",
+            r"wm.foreign_key\('id', 'c.id'\): 'c' is not another stream of the join; choose from b",
         ),
-        (wm.foreign_key("id", "a.id"), "'a' is no other stream of the join; choose from b"),
+        (wm.foreign_key("id", "a.id"), "'a' is not another stream of the join; choose from b"),
         (
             wm.foreign_key("id", "b.idd"),
             r"Stream 'b', of which a says wm.foreign_key\('id', 'b.idd'\): there is no column",
@@ -153,9 +153,9 @@ def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": wm.key("id")}, r"constraints must be a list, such as \[wm.key\('id'\)\]; got KeyOf"),
+        ({"constraints": wm.key("id")}, r"constraints must be a list, such as \[wm.key\('id'\)\]; got KeyDeclaration"),
         ({"constraints": 3}, "constraints must be a list"),
-        ({"constraints": ["id"]}, "'id' is no constraint; use wm.key, wm.ordered, wm.clustered or wm.foreign_key"),
+        ({"constraints": ["id"]}, "'id' is not a constraint; use wm.key, wm.ordered, wm.clustered or wm.foreign_key"),
         ({"punctuations": "ok"}, "punctuations='ok' must be made by wm.punctuations"),
         ({"constraints": [wm.key("id"), wm.key("ID")]}, r"Stream 'a' promises wm.key\('ID'\) twice; leave one out"),
     ],

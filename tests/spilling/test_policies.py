@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from watersmeet.metadata.constraints import Pattern, Punctuated
+from watersmeet.metadata.constraints import FlaggedPunctuations, Pattern
 from watersmeet.placement import Hash
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.numbers import bucket
@@ -86,8 +86,8 @@ def test_what_a_punctuation_closed_is_paid_first_then_streams_take_turns() -> No
 
 def test_a_punctuation_closes_the_partition_of_its_value(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("end", pa.bool_())])
-    ends = Punctuated(3, (Pattern(2, 2, 2),))
-    streams = tuple(StreamSpec(name, schema, 1, Window(), 1000, promises=(ends,)) for name in "ab")
+    ends = FlaggedPunctuations(3, (Pattern(2, 2, 2),))
+    streams = tuple(StreamSpec(name, schema, 1, Window(), 1000, constraints=(ends,)) for name in "ab")
     query = Query(streams, parse_where("a.k = b.k", [(s.name, s.schema) for s in streams], (), Dialect()), "a.k = b.k")
     run = Run(query, Store(str(tmp_path)), partitions=4)
     run.spilling = Controller(Spill(memory=1, partitions=4, policy="punctuated", oldest="1 hour"))

@@ -148,4 +148,4 @@ def test_punctuations_wait_as_long_as_something_is_owed(tmp_path: Path) -> None:
 
 def marks(run: Run) -> int:
     """Return how many punctuations the outer join has heard of."""
-    return sum(file.rows for promised in state_of(run).promises[0] for file in promised.files)
+    return sum(file.rows for promised in state_of(run).constraints[0] for file in promised.files)

@@ -14,17 +14,17 @@ import pytest
 from tests.testing.test_oracle import always, arrival, ids
 from watersmeet.testing.oracle import (
     Arrival,
-    Clustered,
+    Clusters,
     Count,
-    ForeignKey,
-    Key,
-    Ordered,
+    OracleConstraint,
+    Order,
     Outcome,
-    Promise,
-    Punctuated,
+    ParentKey,
+    PunctuationFlag,
     Sliding,
     Stream,
     Unbounded,
+    UniqueKey,
     Window,
     join,
 )
@@ -32,9 +32,9 @@ from watersmeet.testing.oracle import (
 NAN = float("nan")
 
 
-def promised(*promises: Promise, arrivals: Sequence[Arrival]) -> Outcome:
+def promised(*promises: OracleConstraint, arrivals: Sequence[Arrival]) -> Outcome:
     """A join of `a`, which makes the promises, with `b`, which makes none; nothing is late."""
-    streams = [Stream("a", Unbounded(), 1000, promises=promises), Stream("b", Unbounded(), 1000)]
+    streams = [Stream("a", Unbounded(), 1000, constraints=promises), Stream("b", Unbounded(), 1000)]
     return join(streams, arrivals, always)
 
 
@@ -53,36 +53,39 @@ def names(arrivals: Sequence[Arrival]) -> list[str]:
 
 def test_key_denies_later_batches_and_duplicates_in_one_batch_all_join() -> None:
     rows = [*values([7, 7], [7, 8], [8, 9]), arrival(3, "b", 1, "b")]
-    outcome = promised(Key(("v",)), arrivals=rows)
-    assert outcome.denied == [(rows[2], Key(("v",))), (rows[4], Key(("v",)))]
+    outcome = promised(UniqueKey(("v",)), arrivals=rows)
+    assert outcome.denied == [(rows[2], UniqueKey(("v",))), (rows[4], UniqueKey(("v",)))]
     assert ids(outcome) == {"00b", "01b", "11b", "21b"}
 
 
 def test_key_of_two_columns_is_their_pair_and_null_is_never_marked() -> None:
     pairs: list[list[tuple[object, object]]] = [[(1, 1), (1, None)], [(1, 2), (1, None)], [(1, 1), (2, 1), (1, 2)]]
     rows = [arrival(b, "a", 1, f"{b}{i}", x=x, y=y) for b, batch in enumerate(pairs) for i, (x, y) in enumerate(batch)]
-    assert denied(promised(Key(("x", "y")), arrivals=rows)) == ["20", "22"]
+    assert denied(promised(UniqueKey(("x", "y")), arrivals=rows)) == ["20", "22"]
 
 
 def test_key_that_was_seen_and_joined_still_joins_a_third_stream() -> None:
-    streams = [Stream("a", Unbounded(), 99, promises=[Key(("id",))]), *(Stream(n, Unbounded(), 99) for n in "bc")]
+    streams = [
+        Stream("a", Unbounded(), 99, constraints=[UniqueKey(("id",))]),
+        *(Stream(n, Unbounded(), 99) for n in "bc"),
+    ]
     arrivals = [arrival(0, "a", 1, "x"), arrival(1, "b", 1, "y"), arrival(2, "c", 1, "z"), arrival(3, "b", 1, "w")]
     assert ids(join(streams, arrivals, always)) == {"xyz", "xwz"}
 
 
 def test_order_denies_below_the_frontier_of_earlier_batches_never_at_it() -> None:
-    rising = promised(Ordered("v"), arrivals=values([5, 3, None], [5, 4, None, 9], [9, 8]))
+    rising = promised(Order("v"), arrivals=values([5, 3, None], [5, 4, None, 9], [9, 8]))
     assert denied(rising) == ["11", "21"]
-    falling = promised(Ordered("v", falling=True), arrivals=values([5, 7, None], [5, 6, None, 1], [1, 2]))
+    falling = promised(Order("v", falling=True), arrivals=values([5, 7, None], [5, 6, None, 1], [1, 2]))
     assert denied(falling) == ["11", "21"]
 
 
 def test_nan_is_highest_never_raises_a_rising_frontier_and_is_denied_by_a_falling_one() -> None:
-    rising = promised(Ordered("v"), arrivals=values([1.0, NAN], [NAN, 1.0, 0.5], [float("inf")], [NAN, 1.0]))
+    rising = promised(Order("v"), arrivals=values([1.0, NAN], [NAN, 1.0, 0.5], [float("inf")], [NAN, 1.0]))
     assert denied(rising) == ["12", "31"]
-    falling = promised(Ordered("v", falling=True), arrivals=values([NAN], [NAN, 5.0], [NAN, 5.0, float("inf")]))
+    falling = promised(Order("v", falling=True), arrivals=values([NAN], [NAN, 5.0], [NAN, 5.0, float("inf")]))
     assert denied(falling) == ["20", "22"]
-    loose = promised(Ordered("v", falling=True, slack=1.0), arrivals=values([NAN, 5.0], [NAN, 6.0, 6.5]))
+    loose = promised(Order("v", falling=True, slack=1.0), arrivals=values([NAN, 5.0], [NAN, 6.0, 6.5]))
     assert denied(loose) == ["10", "12"]
 
 
@@ -101,7 +104,7 @@ def test_nan_is_highest_never_raises_a_rising_frontier_and_is_denied_by_a_fallin
     ],
 )
 def test_slack_of_an_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> None:
-    assert denied(promised(Ordered("v", slack=slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
+    assert denied(promised(Order("v", slack=slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
 
 
 @pytest.mark.parametrize(
@@ -113,23 +116,23 @@ def test_slack_of_an_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> N
     ],
 )
 def test_slack_of_a_falling_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> None:
-    assert denied(promised(Ordered("v", True, slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
+    assert denied(promised(Order("v", True, slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
 
 
 def test_slack_that_leaves_the_calendar_denies_nothing() -> None:
     rows = values([datetime(9999, 12, 31)], [datetime(9999, 12, 31, 1), datetime(2024, 1, 1)], [datetime(2024, 1, 3)])
-    assert denied(promised(Ordered("v", falling=True, slack=timedelta(days=1)), arrivals=rows)) == ["20"]
+    assert denied(promised(Order("v", falling=True, slack=timedelta(days=1)), arrivals=rows)) == ["20"]
 
 
 def test_run_is_over_after_one_batch_without_the_value() -> None:
     rows = values(["x"], ["x", "y"], ["y"], ["x", "y"], ["x", "z"])
-    assert denied(promised(Clustered("v"), arrivals=rows)) == ["30", "40"]  # over for ever, violators or not
+    assert denied(promised(Clusters("v"), arrivals=rows)) == ["30", "40"]  # over for ever, violators or not
 
 
 def test_run_with_slack_counts_anew_from_each_batch_that_has_the_value() -> None:
     rows = values(["x"], ["y"], ["x"], ["y"], ["y"], ["x"])
-    assert denied(promised(Clustered("v", slack=1), arrivals=rows)) == ["50"]
-    assert denied(promised(Clustered("v", slack=2), arrivals=rows)) == []
+    assert denied(promised(Clusters("v", slack=1), arrivals=rows)) == ["50"]
+    assert denied(promised(Clusters("v", slack=2), arrivals=rows)) == []
 
 
 def test_batches_without_any_value_end_no_run() -> None:
@@ -138,7 +141,7 @@ def test_batches_without_any_value_end_no_run() -> None:
         arrival(2, "b", 1, "b", v="y"),
         arrival(3, "a", 1, "end", v="y", stop=True),
     ]
-    assert denied(promised(Clustered("v"), Punctuated("stop", {"v": "v"}), arrivals=rows)) == []
+    assert denied(promised(Clusters("v"), PunctuationFlag("stop", {"v": "v"}), arrivals=rows)) == []
 
 
 @pytest.mark.parametrize("slack", [0, 1, 2])
@@ -146,7 +149,7 @@ def test_runs_by_their_definition(slack: int) -> None:
     """A value is over after a batch if some batch had it and, of the batches with values since, more than the slack
     lacked it before any had it again."""
     for batches in itertools.product(["", "x", "y", "xy"], repeat=4):
-        outcome = promised(Clustered("v", slack), arrivals=[*values(*batches), arrival(3, "b", 1, "b")])
+        outcome = promised(Clusters("v", slack), arrivals=[*values(*batches), arrival(3, "b", 1, "b")])
         filled = [batch for batch in batches if batch]
         over = any("x" in have and is_run_of_lacks(filled[i + 1 :], slack + 1) for i, have in enumerate(filled))
         assert ({"v": "x"} in outcome.denials[3]["a"]) == over, batches
@@ -156,7 +159,7 @@ def is_run_of_lacks(batches: Sequence[str], length: int) -> bool:
     return len(batches) >= length and not any("x" in batch for batch in batches[:length])
 
 
-END = Punctuated("end", {"v": "v"})
+END = PunctuationFlag("end", {"v": "v"})
 
 
 def test_punctuation_denies_from_the_end_of_its_own_batch() -> None:
@@ -175,7 +178,7 @@ def test_punctuation_denies_from_the_end_of_its_own_batch() -> None:
 
 
 def test_punctuations_join_nothing_take_no_ordinal_and_move_no_time() -> None:
-    streams = [Stream("a", Count(1), 0, promises=[END]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Count(1), 0, constraints=[END]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -190,7 +193,7 @@ def test_punctuations_join_nothing_take_no_ordinal_and_move_no_time() -> None:
 
 
 def test_punctuations_do_not_say_how_far_ahead_is_believed() -> None:
-    streams = [Stream("a", Unbounded(), 0, ahead=5, promises=[END]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, ahead=5, constraints=[END]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 15, "end", v=1, end=True),
         arrival(0, "a", 16, "end too far ahead", v=2, end=True),
@@ -204,7 +207,7 @@ def test_punctuations_do_not_say_how_far_ahead_is_believed() -> None:
 
 
 def test_pattern_of_two_values_is_not_a_pattern_of_one() -> None:
-    pattern = Punctuated("end", {"item": "item", "ip": "ip"})
+    pattern = PunctuationFlag("end", {"item": "item", "ip": "ip"})
     rows = [
         arrival(0, "a", 1, "end", item=79, ip="here", end=True),
         arrival(1, "a", 1, "both", item=79, ip="here"),
@@ -213,12 +216,16 @@ def test_pattern_of_two_values_is_not_a_pattern_of_one() -> None:
         arrival(1, "a", 1, "ip unknown", item=79, ip=None),
     ]
     assert denied(promised(pattern, arrivals=rows)) == ["both"]
-    assert denied(promised(Punctuated("end", {"item": "item"}), arrivals=rows)) == ["both", "ip unknown", "item only"]
-    assert len(denied(promised(Punctuated("end", {}), arrivals=rows))) == 4
+    assert denied(promised(PunctuationFlag("end", {"item": "item"}), arrivals=rows)) == [
+        "both",
+        "ip unknown",
+        "item only",
+    ]
+    assert len(denied(promised(PunctuationFlag("end", {}), arrivals=rows))) == 4
 
 
 def test_range_includes_both_ends() -> None:
-    pattern = Punctuated("end", {"v": ("low", "high"), "zone": "where"})
+    pattern = PunctuationFlag("end", {"v": ("low", "high"), "zone": "where"})
     ends = {"low": 3, "high": 5, "where": "z"}
     rows = [arrival(0, "a", 1, "end", end=True, **ends), arrival(0, "a", 1, "none", end=True, low=9, high=8, where="z")]
     rows += [arrival(1, "a", 1, str(v), v=v, zone="z") for v in (2, 3, 4, 5, 6, 8, 9, None)]
@@ -227,7 +234,7 @@ def test_range_includes_both_ends() -> None:
 
 
 def test_nan_is_the_upper_end_of_a_range_and_above_infinity() -> None:
-    pattern = Punctuated("end", {"v": ("low", "high")})
+    pattern = PunctuationFlag("end", {"v": ("low", "high")})
     found = {}
     for high in (float("inf"), NAN):
         rows = [arrival(0, "a", 1, "end", end=True, low=1.0, high=high), *values([], [0.5, 1.0, float("inf"), NAN])]
@@ -236,7 +243,7 @@ def test_nan_is_the_upper_end_of_a_range_and_above_infinity() -> None:
 
 
 def test_null_in_a_punctuation_is_rejected_and_never_a_wildcard() -> None:
-    key, pattern = Key(("item",)), Punctuated("end", {"item": "item", "v": ("low", "high")})
+    key, pattern = UniqueKey(("item",)), PunctuationFlag("end", {"item": "item", "v": ("low", "high")})
     rows = [
         arrival(0, "a", 1, "no item", end=True, item=None, low=1, high=9),
         arrival(0, "a", 1, "no low", end=True, item=1, low=None, high=9),
@@ -250,7 +257,7 @@ def test_null_in_a_punctuation_is_rejected_and_never_a_wildcard() -> None:
 
 
 def test_each_flag_has_its_own_pattern() -> None:
-    promises = [Punctuated("end", {"v": "v"}), Punctuated("below", {"n": ("low", "high")})]
+    promises = [PunctuationFlag("end", {"v": "v"}), PunctuationFlag("below", {"n": ("low", "high")})]
     rows = [
         arrival(0, "a", 1, "v is 7", end=True, v=7, low=None, high=None),
         arrival(0, "a", 1, "n is 1 to 3", below=True, v=None, low=1, high=3),
@@ -264,8 +271,8 @@ def test_each_flag_has_its_own_pattern() -> None:
 
 
 def test_effect_by_watermark_is_when_the_joins_watermark_is_past_the_punctuation() -> None:
-    pattern = Punctuated("end", {"v": "v"}, effect="watermark")
-    streams = [Stream("a", Unbounded(), 0, promises=[pattern]), Stream("b", Unbounded(), 0)]
+    pattern = PunctuationFlag("end", {"v": "v"}, effect="watermark")
+    streams = [Stream("a", Unbounded(), 0, constraints=[pattern]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "end", v=7, end=True),
         arrival(0, "a", 99, "a's own watermark is not meant", v=1),
@@ -283,8 +290,8 @@ def test_effect_by_watermark_is_when_the_joins_watermark_is_past_the_punctuation
 
 @pytest.mark.parametrize("effect", ["batch", "watermark"])
 def test_punctuation_behind_the_watermark_still_counts(effect: Any) -> None:
-    pattern = Punctuated("end", {"v": "v"}, effect)
-    streams = [Stream("a", Unbounded(), 0, promises=[pattern]), Stream("b", Unbounded(), 0)]
+    pattern = PunctuationFlag("end", {"v": "v"}, effect)
+    streams = [Stream("a", Unbounded(), 0, constraints=[pattern]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -326,16 +333,16 @@ UNEQUAL: list[tuple[object, object]] = [
 )
 def test_marks_are_compared_as_sql_does(one: Any, other: Any, same: bool) -> None:
     wanted = ["20"] if same else []
-    assert denied(promised(Key(("v",)), arrivals=values([one], [], [other]))) == wanted
+    assert denied(promised(UniqueKey(("v",)), arrivals=values([one], [], [other]))) == wanted
     if one is not None:
         end = arrival(0, "a", 1, "end", v=one, end=True)
         assert denied(promised(END, arrivals=[end, *values([], [], [other])])) == wanted
-    assert denied(promised(Clustered("v"), arrivals=values([one], ["another"], [other]))) == wanted
+    assert denied(promised(Clusters("v"), arrivals=values([one], ["another"], [other]))) == wanted
 
 
 def test_order_of_judgement() -> None:
-    promises: list[Promise] = [Key(("id",)), END]
-    streams = [Stream("a", Unbounded(), 0, promises=promises), Stream("b", Unbounded(), 0)]
+    promises: list[OracleConstraint] = [UniqueKey(("id",)), END]
+    streams = [Stream("a", Unbounded(), 0, constraints=promises), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 10, "y"),
@@ -358,7 +365,7 @@ def test_order_of_judgement() -> None:
 
 
 def test_rows_mark_whatever_their_verdict() -> None:
-    promises: list[Promise] = [Key(("v",)), Ordered("n")]
+    promises: list[OracleConstraint] = [UniqueKey(("v",)), Order("n")]
     streams = [Stream("a", Unbounded(), 0, 100, promises), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=0, n=0),
@@ -382,7 +389,7 @@ def test_rows_mark_whatever_their_verdict() -> None:
 
 
 def test_late_and_rejected_rows_extend_a_run() -> None:
-    streams = [Stream("a", Unbounded(), 0, promises=[Clustered("v")]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[Clusters("v")]), Stream("b", Unbounded(), 0)]
     arrivals = [arrival(0, "a", 10, "x", v="x"), arrival(0, "b", 10, "y")]
     arrivals += [arrival(b, "a", 10, f"other {b}", v="other") for b in (1, 2, 3)]
     arrivals += [arrival(1, "a", 9, "late", v="x"), arrival(2, "a", None, "no time", v="x")]
@@ -392,7 +399,7 @@ def test_late_and_rejected_rows_extend_a_run() -> None:
 
 
 def test_denied_rows_move_their_stream_watermark() -> None:
-    streams = [Stream("a", Unbounded(), 0, promises=[Key(("v",))]), Stream("b", Unbounded(), 0)]
+    streams = [Stream("a", Unbounded(), 0, constraints=[UniqueKey(("v",))]), Stream("b", Unbounded(), 0)]
     arrivals = [
         arrival(0, "a", 10, "x", v=1),
         arrival(0, "b", 50, "y"),
@@ -406,7 +413,7 @@ def test_denied_rows_move_their_stream_watermark() -> None:
 
 def test_count_window_counts_accepted_rows_only_also_those_that_match_nothing() -> None:
     rows = [*values([1], [1], [2]), arrival(3, "b", 1, "b")]
-    streams = [Stream("a", Count(2), 1000, promises=[Key(("v",))]), Stream("b", Unbounded(), 1000)]
+    streams = [Stream("a", Count(2), 1000, constraints=[UniqueKey(("v",))]), Stream("b", Unbounded(), 1000)]
     assert denied(join(streams, rows, always)) == ["10"]
     assert ids(join(streams, rows, always)) == {"00b", "20b"}
     unmatched = [*rows, *values([], [], [], [], [9]), arrival(5, "b", 1, "c")]
@@ -415,23 +422,23 @@ def test_count_window_counts_accepted_rows_only_also_those_that_match_nothing() 
 
 def test_promises_are_each_streams_own() -> None:
     rows = [*values([1], [2]), arrival(0, "b", 1, "b", v=1), arrival(1, "b", 1, "c", v=1)]
-    outcome = promised(Key(("v",)), arrivals=rows)
+    outcome = promised(UniqueKey(("v",)), arrivals=rows)
     assert not outcome.denied
     assert [{"v": 2} in outcome.denials[batch]["a"] for batch in (0, 1)] == [False, True]
     assert {"v": 1} not in outcome.denials[1]["b"]
 
 
-BIDS = Stream("bids", Unbounded(), 0, promises=[ForeignKey("item", "items", "id")])
+BIDS = Stream("bids", Unbounded(), 0, constraints=[ParentKey("item", "items", "id")])
 
 
-def orphans(promise: Promise, *arrivals: Arrival) -> list[tuple[int, str]]:
-    outcome = join([Stream("items", Unbounded(), 0, promises=[promise]), BIDS], arrivals, always)
+def orphans(promise: OracleConstraint, *arrivals: Arrival) -> list[tuple[int, str]]:
+    outcome = join([Stream("items", Unbounded(), 0, constraints=[promise]), BIDS], arrivals, always)
     return [(batch, orphan.row["id"]) for batch, orphan in outcome.orphans]
 
 
 def test_orphan_is_known_when_its_parent_is_denied_and_was_never_accepted() -> None:
     assert orphans(
-        Punctuated("end", {"id": "id"}),
+        PunctuationFlag("end", {"id": "id"}),
         arrival(0, "bids", 1, "of 7", item="7"),
         arrival(0, "bids", 1, "of 8", item="8"),
         arrival(0, "bids", 1, "of none", item=None),
@@ -447,28 +454,30 @@ def test_orphan_is_known_when_its_parent_is_denied_and_was_never_accepted() -> N
 def test_parent_of_the_punctuations_own_batch_is_accepted() -> None:
     parent = arrival(0, "items", 1, "7")
     end, bid = arrival(0, "items", 1, "7", end=True), arrival(0, "bids", 1, "bid", item="7")
-    assert orphans(Punctuated("end", {"id": "id"}), parent, end, bid) == []
-    assert orphans(Punctuated("end", {"id": "id"}), end, bid) == [(0, "bid")]
+    assert orphans(PunctuationFlag("end", {"id": "id"}), parent, end, bid) == []
+    assert orphans(PunctuationFlag("end", {"id": "id"}), end, bid) == [(0, "bid")]
 
 
 def test_orphans_are_decided_by_marks_also_of_parents_never_accepted() -> None:
     accepted, rejected = arrival(0, "items", 1, "7"), arrival(0, "items", None, "7")
     bids = [arrival(0, "bids", 1, "bid", item="7")] * 2
-    assert orphans(Key(("id",)), accepted, *bids) == []
-    assert orphans(Key(("id",)), rejected, *bids) == [(0, "bid"), (0, "bid")]
-    assert orphans(Ordered("id"), arrival(1, "items", 1, "8"), *bids) == [(1, "bid"), (1, "bid")]
-    assert orphans(Clustered("id"), rejected, arrival(3, "items", 1, "8"), *bids) == [(3, "bid"), (3, "bid")]
+    assert orphans(UniqueKey(("id",)), accepted, *bids) == []
+    assert orphans(UniqueKey(("id",)), rejected, *bids) == [(0, "bid"), (0, "bid")]
+    assert orphans(Order("id"), arrival(1, "items", 1, "8"), *bids) == [(1, "bid"), (1, "bid")]
+    assert orphans(Clusters("id"), rejected, arrival(3, "items", 1, "8"), *bids) == [(3, "bid"), (3, "bid")]
 
 
-@pytest.mark.parametrize("promise", [Key(("id", "v")), Ordered("v"), Punctuated("end", {"id": "id", "v": "v"})])
-def test_only_promises_about_the_parents_column_alone_make_orphans(promise: Promise) -> None:
+@pytest.mark.parametrize(
+    "promise", [UniqueKey(("id", "v")), Order("v"), PunctuationFlag("end", {"id": "id", "v": "v"})]
+)
+def test_only_promises_about_the_parents_column_alone_make_orphans(promise: OracleConstraint) -> None:
     rejected, end = arrival(0, "items", None, "7", v=1), arrival(0, "items", 1, "7", v=1, end=True)
     assert orphans(promise, rejected, end, arrival(0, "bids", 1, "bid", item="7")) == []
 
 
 def test_late_and_denied_rows_are_no_orphans() -> None:
-    child = Stream("bids", Unbounded(), 0, promises=[ForeignKey("item", "items", "id"), Key(("id",))])
-    parent = Stream("items", Unbounded(), 0, promises=[Punctuated("end", {"id": "id"})])
+    child = Stream("bids", Unbounded(), 0, constraints=[ParentKey("item", "items", "id"), UniqueKey(("id",))])
+    parent = Stream("items", Unbounded(), 0, constraints=[PunctuationFlag("end", {"id": "id"})])
     arrivals = [
         arrival(0, "items", 10, "8"),
         arrival(0, "items", 10, "7", end=True),
@@ -484,8 +493,8 @@ def test_late_and_denied_rows_are_no_orphans() -> None:
 def test_join_is_that_of_the_rows_not_denied(seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows: list[Window] = [Count(3), Sliding(9)]
-    every: list[Promise] = [Key(("v",)), Ordered("v", slack=2), Ordered("v", True, 2), Clustered("v", 1), END]
-    streams = [Stream(n, windows[rng.integers(2)], 1000, promises=[every[rng.integers(5)]]) for n in "ab"]
+    every: list[OracleConstraint] = [UniqueKey(("v",)), Order("v", slack=2), Order("v", True, 2), Clusters("v", 1), END]
+    streams = [Stream(n, windows[rng.integers(2)], 1000, constraints=[every[rng.integers(5)]]) for n in "ab"]
     rows = [
         arrival(int(batch), name, int(rng.integers(30)), f"{name}{i}", v=int(rng.integers(9)), end=bool(i % 7 == 0))
         for i, (batch, name) in enumerate(zip(rng.integers(6, size=40), "ab" * 20, strict=True))

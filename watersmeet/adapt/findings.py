@@ -38,8 +38,8 @@ class Finding:
 def check_definition(query: Query) -> Iterator[Finding]:
     """Yield findings about the definition of a join; a start logs the warnings among them."""
     outlook = Outlook(query)
-    yield from (Finding("warning", "state", text) for text in outlook.growing())
-    yield from (Finding("warning", "promise", text) for text in outlook.useless())
+    yield from (Finding("warning", "state", text) for text in outlook.warn_of_growth())
+    yield from (Finding("warning", "promise", text) for text in outlook.warn_of_useless())
     yield from _check_ties(query)
 
 

@@ -7,11 +7,12 @@ from watersmeet.batch.intake import writer
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import StateReport
 from watersmeet.batch.worker import Clock
-from watersmeet.metadata.collector import Heard
-from watersmeet.metadata.dead_rule import newly_dead
-from watersmeet.metadata.marking import Marking
-from watersmeet.metadata.plan import MetadataReport, Number
-from watersmeet.metadata.superseded import superseded
+from watersmeet.metadata.as_of_expiry import find_superseded
+from watersmeet.metadata.collector import CollectedMetadata
+from watersmeet.metadata.constraint_updater import ConstraintUpdater
+from watersmeet.metadata.constraints import ConstraintId
+from watersmeet.metadata.dead_rule import find_dead_rows
+from watersmeet.metadata.plan import MetadataReport
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.deletion_vectors import mark_dead
@@ -51,8 +52,8 @@ class Finish:
         plan = self._plan
         own = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
         if plan.query.optional:
-            return superseded(plan.query, plan.store, plan.chunks, own, plan.times.settled)
-        return newly_dead(plan.query, plan.store, plan.chunks, own, plan.closed(), self._duck)
+            return find_superseded(plan.query, plan.store, plan.chunks, own, plan.times.settled)
+        return find_dead_rows(plan.query, plan.store, plan.chunks, own, plan.closed(), self._duck)
 
     def _bury(self, report: StateReport, dead: Mapping[str, Ints], name: str) -> list[Chunk]:
         """Write which rows are dead, except for chunks that were merged: the merged ones lack these rows."""
@@ -65,8 +66,8 @@ class Finish:
         write = writer(self._plan, self._name)
         return [write.write_ordinals(c, ordinals[c.id]) if c.id in ordinals else c for c in chunks]
 
-    def mark(self, marks: Sequence[Mapping[Number, Heard]]) -> MetadataReport:
+    def mark(self, marks: Sequence[Mapping[ConstraintId, CollectedMetadata]]) -> MetadataReport:
         """Bring the state of constraints up to date with what intake tasks collected; nothing changes in a round."""
         if not self._plan.query.constrained_streams or self._plan.kind == "round":
             return MetadataReport()
-        return Marking(self._plan, self._name, self._duck).mark(marks)
+        return ConstraintUpdater(self._plan, self._name, self._duck).update(marks)

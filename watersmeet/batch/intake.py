@@ -18,8 +18,8 @@ from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, shown, write
 from watersmeet.limits import limits
-from watersmeet.metadata.collector import Heard, Hearing
-from watersmeet.metadata.plan import Number
+from watersmeet.metadata.collector import CollectedMetadata, MetadataCollector
+from watersmeet.metadata.constraints import ConstraintId
 from watersmeet.observe.delays import lost_by_delay
 from watersmeet.predicate.numbers import bucket
 from watersmeet.query.windows import clip_to_horizon
@@ -81,7 +81,7 @@ class IntakeReport:
     """Side outputs: (late, rejected or denied; stream; file)."""
     closed: set[ClosedPartition] = field(default_factory=set)
     """The buckets whose values a punctuation has closed."""
-    marks: dict[Number, Heard] = field(default_factory=dict)
+    marks: dict[ConstraintId, CollectedMetadata] = field(default_factory=dict)
     """What the rows say about constraints."""
     read: list[tuple[float, int]] = field(default_factory=list)
     """When blocks of input were read (seconds since the epoch), and their rows."""
@@ -103,8 +103,8 @@ class Judge:
     def __init__(self, plan: BatchPlan, name: str) -> None:
         self._plan = plan
         self._name = f"{plan.name}-{name}"
-        self._hearing, self._promised = Hearing(plan, name), plan.query.constrained_streams
-        self._denied = plan.denied() if self._promised else None
+        self._collector, self._constrained = MetadataCollector(plan, name), plan.query.constrained_streams
+        self._denied = plan.denied() if self._constrained else None
         self._sampled: Counter[object] = Counter()
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
 
@@ -117,13 +117,13 @@ class Judge:
         """
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
-        rows = self._hearing.timed(stream, rows)
-        if stream in self._promised:
-            said = self._hearing.punctuations(stream, rows)
-            self._hearing.data(stream, rows.filter(pa.array(~said)))
+        rows = self._collector.add_time_column(stream, rows)
+        if stream in self._constrained:
+            said = self._collector.find_punctuations(stream, rows)
+            self._collector.collect_data(stream, rows.filter(pa.array(~said)))
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")
         rows = self._believed(stream, rows)
-        rows = self._heard(stream, rows) if stream in self._promised else rows
+        rows = self._heard(stream, rows) if stream in self._constrained else rows
         if not rows.num_rows:
             return rows
         ts = rows.column(TIME).to_numpy()
@@ -132,8 +132,8 @@ class Judge:
             self._measure(stream, ts[ts < self._plan.times.watermark])
             rows = self._split(stream, rows, pa.array(ts >= self._plan.times.watermark), "late", "before the watermark")
         rows = self._undenied(stream, rows)
-        if self._promised:
-            self._hearing.accepted(stream, rows)
+        if self._constrained:
+            self._collector.collect_accepted(stream, rows)
         seen.accepted += rows.num_rows
         return self._admitted(stream, rows)
 
@@ -148,11 +148,11 @@ class Judge:
 
         [!] Punctuations don't move a stream's latest time, since an announced end would make all others late.
         """
-        lacking = self._hearing.incomplete(stream, rows)
+        lacking = self._collector.find_incomplete(stream, rows)
         rows = self._split(stream, rows, pa.array(~lacking), "rejected", "a punctuation with NULL in its pattern")
-        said = self._hearing.punctuations(stream, rows)
+        said = self._collector.find_punctuations(stream, rows)
         self.report.streams[stream].punctuations += int(said.sum())
-        self._hearing.said(stream, rows.filter(pa.array(said)))
+        self._collector.collect_punctuations(stream, rows.filter(pa.array(said)))
         self._close(stream, rows.filter(pa.array(said)))
         return rows.filter(pa.array(~said))
 
@@ -166,18 +166,18 @@ class Judge:
 
     def _undenied(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the stream has not said could no longer come."""
-        if self._denied is None or stream not in self._promised:
+        if self._denied is None or stream not in self._constrained:
             return rows
         left = np.ones(rows.num_rows, bool)
-        for found, promise in self._denied.judged(stream, rows):
-            reason = partial(self._denied.reason, stream, promise, wanted=self._plan.observing.samples)
-            self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, promise), reason)
+        for found, constraint in self._denied.deny(stream, rows):
+            reason = partial(self._denied.describe_denial, stream, constraint, visible=self._plan.observing.samples)
+            self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, constraint), reason)
             left &= ~found
         return rows if left.all() else rows.filter(pa.array(left))
 
-    def heard(self) -> dict[Number, Heard]:
-        """Return what was heard of the streams' promises."""
-        return self._hearing.finish()
+    def heard(self) -> dict[ConstraintId, CollectedMetadata]:
+        """Return what was collected about the streams' constraints."""
+        return self._collector.finish()
 
     def _believed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose event times are not too far ahead; the others are rejected."""

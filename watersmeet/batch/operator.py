@@ -29,11 +29,10 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.batch.watermark import advanced, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.expiry import ByWindow, Moment, Refreshed, Retention, leaving
-from watersmeet.metadata.mark_files import Recall
-from watersmeet.metadata.plan import MetadataPlan
-from watersmeet.metadata.superseded import superseding
+from watersmeet.metadata.as_of_expiry import superseding_columns
+from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.expiry import ExpiryRule, Moment, TableRefreshExpiry, WindowExpiry, find_expired
+from watersmeet.metadata.plan import MarkLifetime, MetadataPlan
 from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices
 from watersmeet.ordering import Ordering
@@ -80,7 +79,7 @@ class Operator:
     sides: bool = False
     samples: frozenset[str] | None = None
     near_misses: int = 0
-    rules: tuple[Retention, ...] = (ByWindow(), Refreshed())
+    rules: tuple[ExpiryRule, ...] = (WindowExpiry(), TableRefreshExpiry())
     purge_every: int = 1
     remember: int | None = None
     exempt: frozenset[int] = frozenset()
@@ -103,9 +102,9 @@ class Operator:
         [!] No metadata where streams are optional: what can have no more partners may be a result for that very reason.
         """
         if self.query.optional:
-            return bool(superseding(self.query))
-        closings = Closings(self.query)
-        return any(map(closings.possible, range(len(self.query.streams))))
+            return bool(superseding_columns(self.query))
+        closings = ClosingRules(self.query)
+        return any(map(closings.can_have_dead_rows, range(len(self.query.streams))))
 
     @cached_property
     def _never_late(self) -> frozenset[int]:
@@ -157,7 +156,7 @@ class Operator:
                 self.sides,
             ),
             metadata=MetadataPlan(
-                before.promises, Recall(self.remember, before.watermark, purge or not self._purgeable), purge
+                before.constraints, MarkLifetime(self.remember, before.watermark, purge or not self._purgeable), purge
             ),
             spilling=SpillingPlan(before.ledger, owes, group_slice(state), self.tallies),
             observing=ObservingPlan(self.samples, 0 if self.samples == frozenset() else self.near_misses),
@@ -214,7 +213,11 @@ class Operator:
         if self.query.optional:
             settled = closing_mark(plan, done.intakes)
         arrived = ledger.arrived() or tuple(stream.arrived for stream in after.streams)
-        gone = frozenset(chunks) if plan.is_final else leaving(self.rules, chunks, Moment(self.query, arrived, settled))
+        gone = (
+            frozenset(chunks)
+            if plan.is_final
+            else find_expired(self.rules, chunks, Moment(self.query, arrived, settled))
+        )
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
         purged = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
@@ -232,12 +235,14 @@ class Operator:
             ledger = ledger.with_worth(
                 [_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups
             )
-        constraints = next((task.metadata.constraints for task in tasks if task.metadata.constraints), before.promises)
+        constraints = next(
+            (task.metadata.constraints for task in tasks if task.metadata.constraints), before.constraints
+        )
         news = any(stream.rows for stream in done.taken) or any(task.metadata.counts.get("inherited") for task in tasks)
         return replace(
             after,
             unpurged=(0 if plan.metadata.purge else before.unpurged) + news,
-            promises=() if plan.is_final else constraints,
+            constraints=() if plan.is_final else constraints,
             ledger=ledger,
         )
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple
 
 from watersmeet.limits import Limits, limits
-from watersmeet.metadata.denial import Denied, denied
+from watersmeet.metadata.denial import DeniedRows, load_denied_rows
 from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
@@ -141,13 +141,13 @@ class BatchPlan:
     limits: Limits = field(default_factory=limits)
     seconds: float = 0.0
 
-    def denied(self) -> Denied:
+    def denied(self) -> DeniedRows:
         """Return what streams have denied up to the batch before."""
-        return denied(self.query, self.store, self.times.watermark, self.metadata.constraints)
+        return load_denied_rows(self.query, self.store, self.times.watermark, self.metadata.constraints)
 
-    def closed(self) -> Denied:
+    def closed(self) -> DeniedRows:
         """Return what is denied and can't be part of a result that is still owed, either."""
-        return denied(self.query, self.store, self.times.settled, self.metadata.constraints)
+        return load_denied_rows(self.query, self.store, self.times.settled, self.metadata.constraints)
 
     @cached_property
     def owed(self) -> dict[int, OwedBatches]:

@@ -1,6 +1,7 @@
-"""The ways to know that a stream is closed for a partial result: all its rows that conjuncts would admit are denied.
+"""Closing rules: a stream is closed for a partial result if all rows that the conjuncts would admit are denied.
 
-Leaving out conjuncts only enlarges what could match, so every way is sound by itself. See docs/metadata.md.
+Ignoring conjuncts only enlarges the set of rows that could match, so each rule is sound by itself. See
+docs/metadata.md.
 """
 
 from abc import ABC, abstractmethod
@@ -12,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrays import Mask
-from watersmeet.metadata.constraints import Clustered, Inherited, Key, Punctuated
-from watersmeet.metadata.denial import Denied, Source, fields_of
-from watersmeet.metadata.interval_ends import At, Constant, End, Values
+from watersmeet.metadata.constraints import Clustering, FlaggedPunctuations, InheritedPunctuations, Key, fields_of
+from watersmeet.metadata.denial import DeniedRows, StreamConstraint
+from watersmeet.metadata.interval_ends import ColumnEnd, ConstantEnd, End, MemberValues
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.numbers import numbers
 from watersmeet.probe.evaluators.duck import Duck
@@ -24,82 +25,82 @@ from watersmeet.query.windows import FOREVER, NEVER
 
 
 @dataclass(frozen=True, slots=True)
-class Way(ABC):
-    """A way in which a stream is closed.
+class ClosingRule(ABC):
+    """A rule by which a stream is closed for partial results.
 
     Attributes:
         stream: The stream.
-        because: The conjuncts that it rests on, for people.
+        conjuncts: The text of the conjuncts that it depends on.
     """
 
     stream: int
-    because: tuple[str, ...]
+    conjuncts: tuple[str, ...]
 
     @property
     @abstractmethod
-    def reads(self) -> tuple[Column, ...]:
-        """The members' columns that it looks at."""
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of members that the rule reads."""
 
     @abstractmethod
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
+    def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
         """Tell for which partial results the stream is closed.
 
         Args:
-            values: The members' columns that it reads.
+            values: The members' values of `columns`.
             rows: How many partial results there are.
-            denied: What was denied so far.
-            duck: What evaluates expressions.
+            denied: The rows that are denied so far.
+            duck: Evaluates expressions.
         """
 
     @abstractmethod
     def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
+        """Return in words what closes the stream."""
 
     @property
     @abstractmethod
-    def rests_on(self) -> Source | None:
-        """The promise that it rests on; None for the watermark."""
+    def depends_on(self) -> StreamConstraint | None:
+        """The constraint that it depends on; None for the watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """A column of a stream all of whose values on one side of a frontier are denied.
+    """A column of a stream whose values on one side of a frontier are denied.
 
     Attributes:
         column: The column.
-        falling: Whether what is denied lies above the frontier.
-        source: The promise that denies; None for the watermark.
-        moved: By how many microseconds the column lies after the one that the frontier is of.
+        falling: Whether the values above the frontier are denied, instead of those below.
+        source: The constraint that denies them; None for the watermark.
+        moved: How many microseconds later the column is than the one to which the frontier belongs.
     """
 
     column: Column
     falling: bool = False
-    source: Source | None = None
+    source: StreamConstraint | None = None
     moved: int = 0
 
     @property
     def by_time(self) -> bool:
-        """Whether it is that of the event time itself, which the watermark moves."""
+        """Whether it is the frontier of the event time itself, which the watermark moves."""
         return self.source is None and not self.moved
 
-    def value(self, denied: Denied) -> pa.Scalar | None:
+    def value(self, denied: DeniedRows) -> pa.Scalar | None:
         """Return the frontier; None before there is one."""
-        found = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
-        return found if found is None or not self.moved else _later(found, self.moved)
+        value = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
+        return value if value is None or not self.moved else _later(value, self.moved)
 
     def describe(self, query: Query) -> str:
-        """Return what moves it, for people."""
+        """Return in words what moves the frontier."""
         return "the watermark" if self.source is None else f"the order of {query.name_of(self.column)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Limited(Way):
-    """A member's column limits one of the stream's, and the limit lies where everything is denied.
+class ColumnLimitRule(ClosingRule):
+    """A member's column limits a column of the stream, and the limit lies where all values are denied.
 
     Attributes:
         frontier: The frontier.
-        limit: The member's column: no row beyond it is admitted.
-        strict: Whether rows at the limit are not admitted either.
+        limit: The member's column: rows beyond it do not match.
+        strict: Whether rows at the limit do not match either.
     """
 
     frontier: Frontier
@@ -107,42 +108,45 @@ class Limited(Way):
     strict: bool
 
     @property
-    def reads(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """The limit."""
         return (self.limit,)
 
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """[!] A frontier denies what is below it, never what is at it: y <= limit needs limit < frontier."""
+    def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
+        """Tell which limits lie beyond the frontier.
+
+        [!] A frontier denies what is below it, never what is at it: y <= limit needs limit < frontier.
+        """
         limits, frontier = values[self.limit], self.frontier.value(denied)
         if frontier is None:
             return np.zeros(rows, bool)
-        found = _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
+        closed = _true(_COMPARISONS[self.frontier.falling, self.strict](limits, frontier))
         if self.frontier.falling and pa.types.is_floating(limits.type):
-            return found | _true(pc.is_nan(limits))  # above every frontier
-        return found
+            return closed | _true(pc.is_nan(limits))  # above every frontier
+        return closed
 
     def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
+        """Return in words what closes the stream."""
+        return f"{_quoted(self.conjuncts)} and {self.frontier.describe(query)}"
 
     @property
-    def rests_on(self) -> Source | None:
-        """The promised order; None for the watermark."""
+    def depends_on(self) -> StreamConstraint | None:
+        """The sort order; None for the watermark."""
         return self.frontier.source
 
 
-_TESTS = {
+_COMPARISONS = {
     (False, False): pc.less,
     (False, True): pc.less_equal,
     (True, False): pc.greater,
     (True, True): pc.greater_equal,
 }
-"""Of a limit and a frontier, by whether denied values lie above it, and whether the limit itself is admitted."""
+"""How a limit compares with a frontier, by whether values above it are denied and whether the limit is strict."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(Way):
-    """A bound computed from members' columns lies where everything is denied; in doubles, with room for rounding.
+class ComputedBoundRule(ClosingRule):
+    """A bound computed from members' columns lies where all values are denied; in doubles, with room for rounding.
 
     Attributes:
         frontier: The frontier.
@@ -153,111 +157,117 @@ class Bounded(Way):
     bound: Bound
 
     @property
-    def reads(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """The columns that the bound is computed from."""
         return tuple(sorted(columns_of([self.bound])))
 
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """[!] Both ends were rounded outwards, and the frontier is rounded inwards: what is close is not closed."""
+    def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
+        """Tell which bounds lie beyond the frontier.
+
+        [!] Both ends are rounded outwards and the frontier inwards: if they are too close, nothing is closed.
+        """
         frontier = self.frontier.value(denied)
-        table = {column.name: values[column] for column in self.reads}
-        asked = ranges(duck, table, [self.bound], rows)
-        if frontier is None or not asked:
+        table = {column.name: values[column] for column in self.columns}
+        bounds = ranges(duck, table, [self.bound], rows)
+        if frontier is None or not bounds:
             return np.zeros(rows, bool)
         at = float(numbers(pa.repeat(frontier, 1))[0])
         if self.frontier.falling:
-            return np.asarray(asked[0].low > np.nextafter(at, np.inf))
-        return np.asarray(asked[0].high < np.nextafter(at, -np.inf))
+            return np.asarray(bounds[0].low > np.nextafter(at, np.inf))
+        return np.asarray(bounds[0].high < np.nextafter(at, -np.inf))
 
     def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
+        """Return in words what closes the stream."""
+        return f"{_quoted(self.conjuncts)} and {self.frontier.describe(query)}"
 
     @property
-    def rests_on(self) -> Source | None:
-        """The promised order; None for the watermark."""
+    def depends_on(self) -> StreamConstraint | None:
+        """The sort order; None for the watermark."""
         return self.frontier.source
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(Way):
-    """All that the conjuncts would admit was marked as denied.
+class MarkRule(ClosingRule):
+    """Marks deny all rows that the conjuncts would admit.
 
     Attributes:
-        source: The promise.
+        source: The constraint to which the marks belong.
     """
 
-    source: Source
+    source: StreamConstraint
 
     def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
+        """Return in words what closes the stream."""
         names = {
             Key: "the key",
-            Clustered: "the runs",
-            Punctuated: "punctuations",
-            Inherited: "the join's punctuations",
+            Clustering: "the runs",
+            FlaggedPunctuations: "punctuations",
+            InheritedPunctuations: "the join's punctuations",
         }
         columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
-        return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"
+        return f"{_quoted(self.conjuncts)} and {names[type(self.source[1])]} of {columns}"
 
     @property
-    def rests_on(self) -> Source:
-        """The promise."""
+    def depends_on(self) -> StreamConstraint:
+        """The constraint to which the marks belong."""
         return self.source
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned(Marked):
-    """Members' columns and constants say which values a row must have, and these are denied.
+class PinRule(MarkRule):
+    """Members' columns and constants determine the values that a row must have, and these are denied.
 
     Attributes:
-        pins: For each column of the promise the column or the constant that it must equal.
+        pins: For each column of the constraint the column or the constant that it must equal.
     """
 
-    pins: tuple[At | Constant, ...]
+    pins: tuple[ColumnEnd | ConstantEnd, ...]
 
     @property
-    def reads(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """The pins that are columns."""
-        return tuple(dict.fromkeys(column for pin in self.pins for column in pin.reads))
+        return tuple(dict.fromkeys(column for pin in self.pins for column in pin.columns))
 
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """Look the values up in all tables of marks."""
+    def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
+        """Tell for which partial results a mark denies the required values."""
         if not denied.marks.get(self.source):
             return np.zeros(rows, bool)
-        given = [pin.values(values, rows, duck) for pin in self.pins]
-        return np.asarray(denied.find(self.source, given)[1] >= 0)
+        required = [pin.evaluate(values, rows, duck) for pin in self.pins]
+        return np.asarray(denied.find(self.source, required)[1] >= 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Within(Marked):
-    """The intervals in which a row's values must lie are denied as a whole.
+class IntervalRule(MarkRule):
+    """The intervals in which the values of a row must lie are denied entirely.
 
     Attributes:
-        between: For each column of the promise the lower ends of its interval, and the upper ones; one or more of each.
+        between: For each column of the constraint the lower ends of its interval and the upper ones; one or more each.
     """
 
     between: tuple[tuple[tuple[End, ...], tuple[End, ...]], ...]
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that the ends are made of."""
+    def columns(self) -> tuple[Column, ...]:
+        """The columns from which the ends are computed."""
         ends = (end for sides in self.between for side in sides for end in side)
-        return tuple(dict.fromkeys(column for end in ends for column in end.reads))
+        return tuple(dict.fromkeys(column for end in ends for column in end.columns))
 
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """Look the intervals up; the narrowest, between the last lower end and the first upper one, is among them."""
-        found = np.zeros(rows, bool)
+    def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
+        """Tell for which partial results an interval is denied.
+
+        All combinations of ends are looked up; the narrowest interval is among them.
+        """
+        closed = np.zeros(rows, bool)
         if denied.marks.get(self.source):
-            made = {end: end.values(values, rows, duck) for sides in self.between for side in sides for end in side}
+            ends = {end: end.evaluate(values, rows, duck) for sides in self.between for side in sides for end in side}
             for chosen in product(*(product(*sides) for sides in self.between)):
                 lows, highs = zip(*chosen, strict=True)
-                found |= denied.holds(self.source, [made[end] for end in lows], [made[end] for end in highs])
-        return found
+                closed |= denied.covers(self.source, [ends[end] for end in lows], [ends[end] for end in highs])
+        return closed
 
 
 def _later(time: pa.Scalar, micros: int) -> pa.Scalar | None:
-    """Return a timestamp moved by some microseconds; None where there are no such times."""
+    """Return a timestamp moved by a number of microseconds; None if it is out of range."""
     moved = time.cast(pa.int64()).as_py() + micros
     return pa.scalar(moved, pa.int64()).cast(time.type) if NEVER <= moved <= FOREVER else None
 
@@ -266,6 +276,6 @@ def _quoted(texts: tuple[str, ...]) -> str:
     return " and ".join(f"`{text}`" for text in texts)
 
 
-def _true(found: pa.Array) -> Mask:
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+def _true(values: pa.Array) -> Mask:
+    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     return mask

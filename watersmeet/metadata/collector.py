@@ -1,7 +1,7 @@
-"""What intake hears of metadata: values that keys have had, how far orders have come, runs, punctuations.
+"""Collects metadata at intake: the values of keys and runs, how far orders have come, and punctuations.
 
-[!] Every row that isn't a punctuation counts, whatever becomes of it: a late, a denied or a rejected row has the value,
-too. Otherwise partners would wait for ever, and runs end too early.
+[!] Every row that isn't a punctuation counts, accepted or not: a late, denied or rejected row has its value as well.
+Otherwise partners would wait for ever, and runs would end too early.
 """
 
 from collections import defaultdict
@@ -17,69 +17,76 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Mask
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
-from watersmeet.metadata.denial import Denied, fields_of, shape_of
-from watersmeet.metadata.frontiers import Plain, beyond, further, furthest
+from watersmeet.metadata.constraints import (
+    Clustering,
+    ConstraintId,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    SortOrder,
+    fields_of,
+)
+from watersmeet.metadata.denial import DeniedRows, shape_of
+from watersmeet.metadata.frontiers import Plain, find_furthest, lie_beyond, pick_further
 from watersmeet.metadata.mark_files import write_table
-from watersmeet.metadata.marks import ALWAYS, Marks, from_rows, merged
-from watersmeet.metadata.plan import Number
-from watersmeet.metadata.propagation import propagates, said
+from watersmeet.metadata.marks import ALWAYS, Marks, build_table, merge_tables
+from watersmeet.metadata.propagation import is_propagated, make_waiting_rows
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.rows import TIME, TRACE
 
 
-class Judged(NamedTuple):
-    """What became of rows that waited: those that still do, and those that are orphans."""
+class ForeignKeyCheck(NamedTuple):
+    """What became of rows that waited for a parent: which of them still wait, and which are orphans."""
 
     waiting: Mask
     orphans: Mask
 
 
-def judged(values: pa.Array, accepted: Mask, denied: Mask) -> Judged:
-    """Return what became of rows, by their parents' values.
+def check_foreign_key(values: pa.Array, accepted: Mask, denied: Mask) -> ForeignKeyCheck:
+    """Return what became of rows that waited, by the values of a foreign key.
 
     Args:
-        values: The values of the foreign key; NULL has no parent and waits for none.
-        accepted: Whether a parent of that value was accepted.
-        denied: Whether none can come any more.
+        values: The values of the foreign key; NULL has no parent and does not wait.
+        accepted: Whether a parent with that value was accepted.
+        denied: Whether no parent with that value can come any more.
     """
     open_ = values.is_valid().to_numpy(zero_copy_only=False) & ~accepted
-    return Judged(open_ & ~denied, open_ & denied)
+    return ForeignKeyCheck(open_ & ~denied, open_ & denied)
 
 
-def parent_denied(query: Query, promise: ForeignKey, values: pa.Array, denied: Denied) -> Mask:
-    """Tell which values the parent stream has denied, by promises about that one column."""
-    parent, found = promise.parent, np.zeros(len(values), bool)
-    for given in query.streams[parent.stream].promises:
-        source = parent.stream, given
-        if isinstance(given, ForeignKey) or fields_of(given) != (parent.field,):
+def are_denied_by_parent(query: Query, constraint: ForeignKey, values: pa.Array, denied: DeniedRows) -> Mask:
+    """Tell which values the parent stream denies, by constraints on the parent column alone."""
+    parent, mask = constraint.parent, np.zeros(len(values), bool)
+    for other in query.streams[parent.stream].constraints:
+        source = parent.stream, other
+        if isinstance(other, ForeignKey) or fields_of(other) != (parent.field,):
             continue
-        if isinstance(given, Ordered):
+        if isinstance(other, SortOrder):
             limit = denied.frontiers.get(source)
-            found |= beyond(values, given, limit) if limit is not None else False
+            mask |= lie_beyond(values, other, limit) if limit is not None else False
         elif denied.marks.get(source):
-            found |= denied.find(source, [values])[1] >= 0
-    return found
+            mask |= denied.find(source, [values])[1] >= 0
+    return mask
 
 
-def children(query: Query, parent: int) -> list[tuple[int, int, Column]]:
-    """Return the foreign keys that refer to a stream: stream and number of the promise, and the parent's column."""
+def foreign_keys_to(query: Query, parent: int) -> list[tuple[int, int, Column]]:
+    """Return the foreign keys that refer to a stream: their stream and number, and the column of the parent."""
     return [
-        (stream, number, promise.parent)
+        (stream, number, constraint.parent)
         for stream, spec in enumerate(query.streams)
-        for number, promise in enumerate(spec.promises)
-        if isinstance(promise, ForeignKey) and promise.parent.stream == parent
+        for number, constraint in enumerate(spec.constraints)
+        if isinstance(constraint, ForeignKey) and constraint.parent.stream == parent
     ]
 
 
-class Heard(NamedTuple):
-    """What a task heard of a promise.
+class CollectedMetadata(NamedTuple):
+    """What a task collected for one constraint.
 
     Attributes:
-        file: The marks that it makes, or the values of runs; None if there are none.
-        frontier: The furthest value of an order.
-        waiting: Rows that are to wait: punctuations that may go to the output, rows whose parent may still come.
+        file: New marks, or the values of a run; None if there are none.
+        frontier: The furthest value of a sort order.
+        waiting: Rows that are to wait: punctuations that may be emitted, rows whose parent may still come.
     """
 
     file: MarkFile | None = None
@@ -88,8 +95,8 @@ class Heard(NamedTuple):
 
 
 @dataclass
-class Hearing:
-    """Listens to the rows of one task attempt.
+class MetadataCollector:
+    """Collects metadata from the rows of one task attempt.
 
     Attributes:
         plan: The batch's plan.
@@ -98,123 +105,127 @@ class Hearing:
 
     plan: BatchPlan
     name: str
-    _tables: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    _values: dict[Number, list[pa.Array]] = field(default_factory=lambda: defaultdict(list))
-    _frontiers: dict[Number, Plain] = field(default_factory=dict)
-    _waiting: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    _tables: dict[ConstraintId, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    _values: dict[ConstraintId, list[pa.Array]] = field(default_factory=lambda: defaultdict(list))
+    _frontiers: dict[ConstraintId, Plain] = field(default_factory=dict)
+    _waiting: dict[ConstraintId, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
-    def timed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their event time in its own type as well, if a promise is about it."""
+    def add_time_column(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows, with their event time in its own type added if a constraint reads it."""
         spec = self.plan.query.streams[stream]
         if spec.time not in self.plan.query.constraint_columns[stream]:
             return rows
         return rows.append_column(f"s{stream}_{spec.time}", rows.column(TIME).cast(spec.time_type))
 
-    def punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
+    def find_punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
         """Tell which rows of a stream are punctuations."""
-        found = np.zeros(rows.num_rows, bool)
-        for promise in self.plan.query.streams[stream].promises:
-            if isinstance(promise, Punctuated):
-                found |= flagged(rows, stream, promise)
-        return found
+        mask = np.zeros(rows.num_rows, bool)
+        for constraint in self.plan.query.streams[stream].constraints:
+            if isinstance(constraint, FlaggedPunctuations):
+                mask |= are_flagged(rows, stream, constraint)
+        return mask
 
-    def data(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to rows that aren't punctuations, whatever becomes of them."""
-        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+    def collect_data(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Collect the values of rows that aren't punctuations, whether they are accepted or not."""
+        for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             at = stream, number
-            match promise:
+            match constraint:
                 case Key(fields):
-                    self._marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
-                case Clustered(field):
+                    self._add_marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
+                case Clustering(field):
                     self._values[at] = [_distinct(*self._values[at], rows.column(f"s{stream}_{field}"))]
-                case Ordered(field, falling):
+                case SortOrder(field, falling):
                     kind = self.plan.query.type_of(Column(stream, field))
-                    reached = furthest(rows.column(f"s{stream}_{field}"), falling)
-                    self._frontiers[at] = further(self._frontiers.get(at), reached, kind, falling)
+                    reached = find_furthest(rows.column(f"s{stream}_{field}"), falling)
+                    self._frontiers[at] = pick_further(self._frontiers.get(at), reached, kind, falling)
 
-    def incomplete(self, stream: int, rows: pa.RecordBatch) -> Mask:
-        """Tell which punctuations lack a value that their patterns need: NULL is never a wildcard."""
-        found = np.zeros(rows.num_rows, bool)
-        for promise in self.plan.query.streams[stream].promises:
-            if isinstance(promise, Punctuated):
-                ends = {end for pattern in promise.patterns for end in (pattern.low, pattern.high)}
+    def find_incomplete(self, stream: int, rows: pa.RecordBatch) -> Mask:
+        """Tell which punctuations lack a value that their patterns require: NULL is never a wildcard."""
+        mask = np.zeros(rows.num_rows, bool)
+        for constraint in self.plan.query.streams[stream].constraints:
+            if isinstance(constraint, FlaggedPunctuations):
+                ends = {end for pattern in constraint.patterns for end in (pattern.low, pattern.high)}
                 nulls = [pc.is_null(rows.column(f"s{stream}_{end}")).to_numpy(zero_copy_only=False) for end in ends]
-                found |= flagged(rows, stream, promise) & np.logical_or.reduce(nulls)
-        return found
+                mask |= are_flagged(rows, stream, constraint) & np.logical_or.reduce(nulls)
+        return mask
 
-    def said(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to punctuations."""
-        for number, promise in enumerate(self.plan.query.streams[stream].promises):
-            if isinstance(promise, Punctuated):
-                mine = rows.filter(pa.array(flagged(rows, stream, promise)))
+    def collect_punctuations(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Collect punctuations."""
+        for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
+            if isinstance(constraint, FlaggedPunctuations):
+                mine = rows.filter(pa.array(are_flagged(rows, stream, constraint)))
                 low, high = (
-                    [mine.column(f"s{stream}_{getattr(pattern, end)}") for pattern in promise.patterns]
+                    [mine.column(f"s{stream}_{getattr(pattern, end)}") for pattern in constraint.patterns]
                     for end in ("low", "high")
                 )
-                since = mine.column(TIME).to_numpy() if promise.effect == "watermark" else ALWAYS
-                self._marks((stream, number), low, high, since)
-                if mine.num_rows and self._goes_on((stream, number), promise):
-                    self._waiting[stream, number].append(said(promise, stream, mine, since))
+                since = mine.column(TIME).to_numpy() if constraint.effect == "watermark" else ALWAYS
+                self._add_marks((stream, number), low, high, since)
+                if mine.num_rows and self._is_passed_on((stream, number), constraint):
+                    self._waiting[stream, number].append(make_waiting_rows(constraint, stream, mine, since))
 
-    def _goes_on(self, at: Number, promise: Punctuated) -> bool:
-        return at in self.plan.metadata.propagated or propagates(self.plan.query, at[0], promise)
+    def _is_passed_on(self, at: ConstraintId, constraint: FlaggedPunctuations) -> bool:
+        return at in self.plan.metadata.propagated or is_propagated(self.plan.query, at[0], constraint)
 
-    def accepted(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Listen to rows that are accepted: they are parents of others, or wait for their own."""
-        for child, number, column in children(self.plan.query, stream):
-            self._marks((child, number), [rows.column(column.name)])
-        foreign = self._foreign(stream)
+    def collect_accepted(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Collect accepted rows: they are parents of others, or wait for their own parents."""
+        for child, number, column in foreign_keys_to(self.plan.query, stream):
+            self._add_marks((child, number), [rows.column(column.name)])
+        foreign = self._foreign_keys(stream)
         if foreign and rows.num_rows:
-            known = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
+            has_parent = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
             waiting = rows.select([name for name in rows.schema.names if name != TRACE])
-            self._waiting[stream, next(iter(foreign))].append(waiting.filter(reduce(pc.or_, known)))
+            self._waiting[stream, next(iter(foreign))].append(waiting.filter(reduce(pc.or_, has_parent)))
 
-    def _foreign(self, stream: int) -> dict[int, int]:
-        """Return the columns of a stream's foreign keys, by their numbers; the first has the rows that wait for all."""
-        promises = enumerate(self.plan.query.streams[stream].promises)
-        return {number: promise.field for number, promise in promises if isinstance(promise, ForeignKey)}
+    def _foreign_keys(self, stream: int) -> dict[int, int]:
+        """Return the columns of a stream's foreign keys, by number; the first one has the rows that wait for any."""
+        constraints = enumerate(self.plan.query.streams[stream].constraints)
+        return {number: constraint.field for number, constraint in constraints if isinstance(constraint, ForeignKey)}
 
-    def _marks(
+    def _add_marks(
         self,
-        at: Number,
+        at: ConstraintId,
         low: list[pa.Array],
         high: list[pa.Array] | None = None,
         since: NDArray[np.int64] | int = ALWAYS,
     ) -> None:
-        shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].promises[at[1]]))
-        table = from_rows(shape, low, low if high is None else high, self.plan.batch, since)
+        shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
+        table = build_table(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:
-            known = [Marks(shape, part) for part in (*self._tables[at], table)]
-            self._tables[at] = [merged(known) if len(known) > 1 else table]
+            parts = [Marks(shape, part) for part in (*self._tables[at], table)]
+            self._tables[at] = [merge_tables(parts) if len(parts) > 1 else table]
 
-    def finish(self) -> dict[Number, Heard]:
-        """Write what was heard, and say where it is."""
-        found = {at: Heard(frontier=reached) for at, reached in self._frontiers.items() if reached is not None}
+    def finish(self) -> dict[ConstraintId, CollectedMetadata]:
+        """Write what was collected to files, and return it by constraint."""
+        collected = {
+            at: CollectedMetadata(frontier=reached) for at, reached in self._frontiers.items() if reached is not None
+        }
         tables = {at: parts[0] for at, parts in self._tables.items() if parts}
         tables |= {
             at: pa.record_batch(values, ["value"]) for at, values in self._values.items() if values and len(values[0])
         }
         for at, table in tables.items():
-            found[at] = Heard(self._written(at, "heard", table))
+            collected[at] = CollectedMetadata(self._write(at, "heard", table))
         for at, parts in self._waiting.items():
             table = pa.Table.from_batches(parts).combine_chunks().to_batches()
             if table:
-                found[at] = found.get(at, Heard())._replace(waiting=self._written(at, "waiting", table[0]))
-        return found
+                collected[at] = collected.get(at, CollectedMetadata())._replace(
+                    waiting=self._write(at, "waiting", table[0])
+                )
+        return collected
 
-    def _written(self, at: Number, what: str, table: pa.RecordBatch) -> MarkFile:
+    def _write(self, at: ConstraintId, what: str, table: pa.RecordBatch) -> MarkFile:
         return write_table(self.plan.store, f"{self.plan.name}-{self.name}-{what}-{at[0]}-{at[1]}", table)
 
 
-def flagged(rows: pa.RecordBatch, stream: int, promise: Punctuated) -> Mask:
-    """Tell which rows are punctuations of a kind; a flag that is NULL means data."""
-    flag = rows.column(f"s{stream}_{promise.flag}")
+def are_flagged(rows: pa.RecordBatch, stream: int, constraint: FlaggedPunctuations) -> Mask:
+    """Tell which rows are punctuations of one kind; a flag that is NULL means data."""
+    flag = rows.column(f"s{stream}_{constraint.flag}")
     mask: Mask = pc.fill_null(flag, False).to_numpy(zero_copy_only=False)
     return mask
 
 
 def _distinct(*parts: pa.Array) -> pa.Array:
-    """Return the values of some arrays, each once, without NULL; those that SQL calls equal are one."""
+    """Return the distinct values of some arrays without NULL; values that are equal in SQL are one."""
     together = pa.concat_arrays(parts).drop_null()
     if pa.types.is_floating(together.type):
         numbers = together.to_numpy(zero_copy_only=False) + 0.0

@@ -1,4 +1,4 @@
-"""Promises in the brackets of a stream: `KEY (id)`, `ORDERED BY seq SLACK 100`, `PUNCTUATED BY is_end ON auction`."""
+"""Constraints in the brackets of a stream: `KEY (id)`, `ORDERED BY seq SLACK 100`, `PUNCTUATED BY end ON auction`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraints import Effect
 from watersmeet.metadata.declarations import (
     Between,
-    Constraint,
+    ConstraintDeclaration,
     Punctuations,
     between,
     clustered,
@@ -29,42 +29,42 @@ FORMS = (
     "FOREIGN KEY (auction) REFERENCES auctions (id)",
     "PUNCTUATED BY is_end ON auction [AT WATERMARK]",
 )
-"""What a stream may promise, as it is written."""
+"""The constraints that a stream may have, as they are written."""
 WINDOW = {
     "RANGE": "RANGE 10 SECONDS",
     "SLIDE": "RANGE 1 MINUTE SLIDE 20 SECONDS",
     "WATTR": "RANGE 10 SECONDS WATTR ts",
     "ROWS": "ROWS 100",
 }
-"""The words of windows, which stand beside promises, each as it is written."""
+"""The keywords of windows, which may stand next to constraints, each with an example."""
 _NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
-def parse_promise(text: str, tokens: Sequence[Token]) -> Constraint | Punctuations:
-    """Parse one promise.
+def parse_constraint(text: str, tokens: Sequence[Token]) -> ConstraintDeclaration | Punctuations:
+    """Parse one constraint.
 
     Args:
         text: The whole statement.
-        tokens: Those of the promise.
+        tokens: The tokens of the constraint.
 
     Raises:
-        SqlError: If it is none; the span is underlined.
+        SqlError: If they are not a constraint; the message underlines them.
     """
     words = Words(text, tokens)
     for beginning, parse in _FORMS.items():
         if words.take(*beginning):
             try:
-                made = parse(words)
+                declaration = parse(words)
             except DefinitionError as error:
                 raise error if isinstance(error, SqlError) else words.error(str(error), tokens) from None
-            if words.left:
-                raise words.error(f"This was not expected here; write it like {_form(beginning)}.", words.left)
-            return made
-    raise words.error(_neither(tokens), tokens)
+            if words.rest:
+                raise words.error(f"This was not expected here; write it like {_form_of(beginning)}.", words.rest)
+            return declaration
+    raise words.error(_explain_unknown(tokens), tokens)
 
 
-def _neither(tokens: Sequence[Token]) -> str:
-    """Return what is wrong with words that are neither a window nor a promise, by what they look like."""
+def _explain_unknown(tokens: Sequence[Token]) -> str:
+    """Return an error message for tokens that are neither a window nor a constraint, guessing which one was meant."""
     first = tokens[0]
     plain = first.token_type is not TokenType.IDENTIFIER
     word = nearest_name(first.text, [*WINDOW, *(form.split()[0] for form in FORMS)]) if plain else None
@@ -73,17 +73,17 @@ def _neither(tokens: Sequence[Token]) -> str:
     if word is None and plain and tokens[1:2] and tokens[1].token_type is TokenType.NUMBER:
         return f"{first.text} is not a window; write {', '.join(f'[{form}]' for form in WINDOW.values())}."
     near = f" Did you mean {word}?" if word else ""
-    return f"This is no promise of a stream; choose from {'; '.join(FORMS)}.{near}"
+    return f"This is not a constraint of a stream; choose from {'; '.join(FORMS)}.{near}"
 
 
 @dataclass
 class Words:
-    """Reads the words of a promise from left to right.
+    """Reads the tokens of a constraint from left to right.
 
     Attributes:
         text: The whole statement.
-        tokens: Those of the promise.
-        at: How many were read.
+        tokens: The tokens of the constraint.
+        at: How many of them have been read.
     """
 
     text: str
@@ -91,49 +91,49 @@ class Words:
     at: int = 0
 
     @property
-    def left(self) -> Sequence[Token]:
-        """What was not read yet."""
+    def rest(self) -> Sequence[Token]:
+        """The tokens not yet read."""
         return self.tokens[self.at :]
 
     def take(self, *words: str) -> bool:
-        """Read some words if they are next; tell whether they were."""
-        found = [" ".join(token.text.upper().split()) for token in self.left[: len(words)]]
-        quoted = any(token.token_type is TokenType.IDENTIFIER for token in self.left[: len(words)])
-        if quoted or found != list(words):
+        """Read these words if they come next, and return whether they did."""
+        upcoming = [" ".join(token.text.upper().split()) for token in self.rest[: len(words)]]
+        quoted = any(token.token_type is TokenType.IDENTIFIER for token in self.rest[: len(words)])
+        if quoted or upcoming != list(words):
             return False
         self.at += len(words)
         return True
 
     def need(self, word: str) -> None:
-        """Read a word that must be next."""
+        """Read a word that must come next."""
         if not self.take(word):
-            raise self.missing(word)
+            raise self.expected(word)
 
     def name(self) -> str:
         """Read the name of a column or stream."""
-        if not self.left or not _is_name(self.left[0]):
-            raise self.missing("a name")
+        if not self.rest or not _is_name(self.rest[0]):
+            raise self.expected("a name")
         self.at += 1
         return self.tokens[self.at - 1].text
 
     def slack(self) -> str | None:
-        """Read a slack, up to the end, if there is one."""
+        """Read a slack, which extends to the last token, if there is one."""
         if not self.take("SLACK"):
             return None
-        if not self.left:
-            raise self.missing("a number or a duration such as 10 SECONDS")
-        found = self.text[self.left[0].start : self.left[-1].end + 1]
+        if not self.rest:
+            raise self.expected("a number or a duration such as 10 SECONDS")
+        slack = self.text[self.rest[0].start : self.rest[-1].end + 1]
         self.at = len(self.tokens)
-        return found
+        return slack
 
     def error(self, problem: str, tokens: Sequence[Token]) -> SqlError:
-        """Return an error that underlines some tokens."""
+        """Return an error that underlines these tokens."""
         return SqlError(problem, self.text, tokens[0].start, tokens[-1].end + 1)
 
-    def missing(self, what: str) -> SqlError:
-        """Return an error that says what should stand where reading has come to."""
-        where = self.left[:1] or self.tokens[-1:]
-        return self.error(f"{what} was expected {'here' if self.left else 'behind this'}.", where)
+    def expected(self, what: str) -> SqlError:
+        """Return an error that says what should come next."""
+        where = self.rest[:1] or self.tokens[-1:]
+        return self.error(f"{what} was expected {'here' if self.rest else 'behind this'}.", where)
 
 
 def _is_name(token: Token) -> bool:
@@ -141,22 +141,22 @@ def _is_name(token: Token) -> bool:
     return plain or token.token_type is TokenType.IDENTIFIER
 
 
-def _listed(words: Words, item: Callable[[Words], str]) -> list[str]:
-    """Read an item, or several in parentheses."""
+def _parse_list(words: Words, item: Callable[[Words], str]) -> list[str]:
+    """Read one item, or several in parentheses."""
     if not words.take("("):
         return [item(words)]
-    found = [item(words)]
+    items = [item(words)]
     while words.take(","):
-        found.append(item(words))
+        items.append(item(words))
     words.need(")")
-    return found
+    return items
 
 
-def _key(words: Words) -> Constraint:
-    return key(*_listed(words, Words.name))
+def _parse_key(words: Words) -> ConstraintDeclaration:
+    return key(*_parse_list(words, Words.name))
 
 
-def _ordered(words: Words) -> Constraint:
+def _parse_order(words: Words) -> ConstraintDeclaration:
     column = words.name()
     falling = words.take("DESC")
     if not falling:
@@ -168,7 +168,7 @@ def _ordered(words: Words) -> Constraint:
     return ordered(column, slack, falling)
 
 
-def _clustered(words: Words) -> Constraint:
+def _parse_clustering(words: Words) -> ConstraintDeclaration:
     column, slack = words.name(), words.slack()
     if slack is None:
         return clustered(column)
@@ -177,8 +177,8 @@ def _clustered(words: Words) -> Constraint:
     return clustered(column, int(slack))
 
 
-def _foreign_key(words: Words) -> Constraint:
-    columns = _listed(words, Words.name)
+def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
+    columns = _parse_list(words, Words.name)
     words.need("REFERENCES")
     stream = words.name()
     words.need("(")
@@ -189,7 +189,7 @@ def _foreign_key(words: Words) -> Constraint:
     return foreign_key(columns[0], f"{stream}.{parent}")
 
 
-def _punctuated(words: Words) -> Punctuations:
+def _parse_punctuations(words: Words) -> Punctuations:
     flag, on = words.name(), dict[str, str | Between]()
     words.need("ON")
 
@@ -206,28 +206,28 @@ def _punctuated(words: Words) -> Punctuations:
             on[column] = between(low, words.name())
         return column
 
-    _listed(words, pattern)
-    return punctuations(flag=flag, on=on, effect=_effect(words))
+    _parse_list(words, pattern)
+    return punctuations(flag=flag, on=on, effect=_parse_effect(words))
 
 
-def _effect(words: Words) -> Effect | None:
+def _parse_effect(words: Words) -> Effect | None:
     if not words.take("AT"):
         return None
     if words.take("BATCH"):
         return "batch"
     if not words.take("WATERMARK"):
-        raise words.missing("BATCH or WATERMARK")
+        raise words.expected("BATCH or WATERMARK")
     return "watermark"
 
 
-_FORMS: dict[tuple[str, ...], Callable[[Words], Constraint | Punctuations]] = {
-    ("KEY",): _key,
-    ("ORDERED", "BY"): _ordered,
-    ("CLUSTERED", "BY"): _clustered,
-    ("FOREIGN KEY",): _foreign_key,
-    ("PUNCTUATED", "BY"): _punctuated,
+_FORMS: dict[tuple[str, ...], Callable[[Words], ConstraintDeclaration | Punctuations]] = {
+    ("KEY",): _parse_key,
+    ("ORDERED", "BY"): _parse_order,
+    ("CLUSTERED", "BY"): _parse_clustering,
+    ("FOREIGN KEY",): _parse_foreign_key,
+    ("PUNCTUATED", "BY"): _parse_punctuations,
 }
 
 
-def _form(beginning: tuple[str, ...]) -> str:
+def _form_of(beginning: tuple[str, ...]) -> str:
     return next(form for form in FORMS if form.startswith(" ".join(beginning)))

@@ -1,24 +1,22 @@
-"""What a stream's promises have come to: tables of marks, runs under way, frontiers; part of the manifest."""
+"""The state of a stream's constraints after a batch: mark files, open runs and frontiers; part of the manifest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from watersmeet.errors import AFRESH, StateError
-from watersmeet.state.chunks.chunk import lies_in
-
 MARKS = "marks"
-"""The folder of a store in which tables of marks lie."""
+"""The folder of a store that holds tables of marks."""
 
 
 class MarkFile(NamedTuple):
-    """A file of marks, or of values of a run.
+    """A file of marks, of values of a run, or of rows that wait.
 
     Attributes:
-        path: Where it is.
-        rows: How many there are in it.
-        bytes: Its bytes.
-        era: The stretch of the watermark from which marks are dated that are forgotten one day; None before that.
+        path: Its path in the store.
+        rows: How many rows it has.
+        bytes: Its size.
+        era: The start of the period of the watermark to which its marks belong, if they are to be dropped one day; None
+            while they are not dated.
     """
 
     path: str
@@ -28,15 +26,16 @@ class MarkFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
-    """What one promise of a stream has come to.
+class ConstraintState:
+    """The state of one constraint after a batch.
 
     Attributes:
-        files: The tables of what it denies.
-        runs: Of a promise of clusters, the values of the last batches that brought some, the oldest first.
-        frontier: Of a promised order, the furthest value so far, as JSON can hold it; None before the first.
-        batch: The batch that brought that value.
-        waiting: Rows that wait for their turn: punctuations to be put out, rows whose partner may still come.
+        files: The tables of marks: the values that it denies.
+        runs: Of a clustering, the values of the latest batches that brought any, oldest first.
+        frontier: Of a sort order, the furthest value so far, as JSON can hold it; None before the first.
+        batch: The batch that brought the frontier.
+        waiting: Rows that wait: punctuations until they may be emitted, rows with a foreign key until their parent
+            has come.
     """
 
     files: tuple[MarkFile, ...] = ()
@@ -47,48 +46,38 @@ class Promised:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The files that it consists of."""
+        """The paths of the files that it consists of."""
         runs = (file for run in self.runs for file in run)
         return frozenset(file.path for file in (*self.files, *runs, *self.waiting))
 
     def to_json(self) -> list[Any]:
-        """Return it as the manifest writes it."""
+        """Return the state as the manifest stores it."""
         return [self.files, self.runs, self.frontier, self.batch, self.waiting]
 
     @staticmethod
-    def from_json(plain: Sequence[Any]) -> "Promised":
-        """Return what `to_json` was given."""
+    def from_json(plain: Sequence[Any]) -> "ConstraintState":
+        """Return the state that `to_json` stored."""
         files, runs, frontier, batch, waiting = plain
-        return Promised(_files(files), tuple(map(_files, runs)), frontier, batch, _files(waiting))
+        return ConstraintState(_files(files), tuple(map(_files, runs)), frontier, batch, _files(waiting))
 
 
 def _files(plain: Sequence[Sequence[Any]]) -> tuple[MarkFile, ...]:
-    files = tuple(MarkFile(*file) for file in plain)
-    for file in files:
-        if not lies_in(file.path, MARKS):
-            raise StateError(
-                f"A manifest names the marks {file.path!r}, which are not in the folder {MARKS}/ of its store; restore "
-                f"the manifest or {AFRESH}."
-            )
-    return files
+    return tuple(MarkFile(*file) for file in plain)
 
 
-Promises = tuple[tuple[Promised, ...], ...]
-"""For each stream what its promises have come to, in their order."""
+ConstraintStates = tuple[tuple[ConstraintState, ...], ...]
+"""For each stream the states of its constraints, in their order; empty before the first batch."""
 
 
-def at(promises: Promises, stream: int, number: int) -> Promised:
-    """Return what a promise has come to; nothing yet before the first batch."""
-    return promises[stream][number] if promises else Promised()
+def state_of(states: ConstraintStates, stream: int, number: int) -> ConstraintState:
+    """Return the state of a constraint; an empty one before the first batch."""
+    return states[stream][number] if states else ConstraintState()
 
 
-def counted(promises: Mapping[str, Sequence[Promised]]) -> dict[str, dict[str, int]]:
-    """Return how many marks each stream that promises something has, and their bytes, for `progress`."""
+def count_marks(states: Mapping[str, Sequence[ConstraintState]]) -> dict[str, dict[str, int]]:
+    """Return for `progress` how many marks each stream with constraints has, and their bytes."""
+    files = {name: [file for state in own for file in state.files] for name, own in states.items() if own}
     return {
-        name: {
-            "marks": sum(file.rows for promised in found for file in promised.files),
-            "bytes": sum(file.bytes for promised in found for file in promised.files),
-        }
-        for name, found in promises.items()
-        if found
+        name: {"marks": sum(file.rows for file in own), "bytes": sum(file.bytes for file in own)}
+        for name, own in files.items()
     }

@@ -1,7 +1,7 @@
-"""What a stream promises: keys, orders, clusters, foreign keys and punctuations, as the core knows them.
+"""Constraints of a stream: keys, orders, clusterings, foreign keys and punctuations, by positions of columns.
 
-Each says which rows of a stream can't come any more, and so is a source of *denial*: such a row is turned away when it
-comes all the same, and state that only such rows could complete may go. See docs/metadata.md.
+Each rules out rows that might otherwise still come: it *denies* them. A denied row that comes nevertheless is turned
+away at intake, and state that only denied rows could complete may be purged. See docs/metadata.md.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,26 @@ from watersmeet.arguments import format_seconds
 from watersmeet.predicate.model import Column
 
 Effect = Literal["batch", "watermark"]
-"""When a punctuation counts: at the end of its batch, or once the watermark has passed its event time."""
+"""When a punctuation takes effect: at the end of its batch, or once the watermark has passed its event time."""
 Slack = int | float | Decimal
+ConstraintId = tuple[int, int]
+"""A constraint of a join: the position of its stream, and its own among the constraints of that stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """No two rows have the same values of some columns, by position: a value that was seen can't come again."""
+    """No row of a later batch repeats the values that a row has had in these columns."""
 
     fields: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
-    """Rows of one value come together: one whose run is over can't come again.
+class Clustering:
+    """Rows with the same value arrive together: a value whose run is over does not come back.
 
     Attributes:
         field: The column.
-        slack: In how many batches of the stream a value may be missing before its run is over.
+        slack: For how many batches with rows of the stream a value may be missing before its run is over.
     """
 
     field: int
@@ -40,13 +42,13 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """Values of a column don't fall, or don't rise: what lies beyond the frontier can't come any more.
+class SortOrder:
+    """Values of a column never decrease, or never increase: what lies beyond the frontier does not come any more.
 
     Attributes:
         field: The column.
-        falling: Whether values fall.
-        slack: How far behind the frontier a value may lie; microseconds for times, days for dates.
+        falling: Whether values never increase, instead of never decreasing.
+        slack: How far beyond the frontier a value may lie; in microseconds for times, in days for dates.
     """
 
     field: int
@@ -56,7 +58,10 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """Each value of a column is that of another stream's column; reports rows whose partner can no longer come."""
+    """Every value of a column occurs in a column of another stream; rows whose parent can no longer come are orphans.
+
+    It denies nothing.
+    """
 
     field: int
     parent: Column
@@ -64,12 +69,12 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a punctuation says of a column: the rows it speaks of lie between two values, ends included.
+    """The range, both ends included, of values that a punctuation matches in one column.
 
     Attributes:
         field: The column.
-        low: The column of the punctuation that holds the lower end.
-        high: The one that holds the upper end; the same one for a constant.
+        low: The column of the punctuation with the lower end.
+        high: The one with the upper end; the same one for a constant.
     """
 
     field: int
@@ -78,18 +83,18 @@ class Pattern:
 
     @property
     def constant(self) -> bool:
-        """Whether it is one value."""
+        """Whether it matches a single value."""
         return self.low == self.high
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuated:
-    """Some rows of the stream are punctuations: no row that matches their patterns comes after them.
+class FlaggedPunctuations:
+    """Flagged rows of the stream are punctuations: no row that matches their patterns comes after them.
 
     Attributes:
-        flag: The column that is TRUE for them; NULL means data.
+        flag: The column that is TRUE for punctuations; NULL means data.
         patterns: One for each column that isn't a wildcard.
-        effect: When they count.
+        effect: When they take effect.
     """
 
     flag: int
@@ -98,73 +103,96 @@ class Punctuated:
 
 
 @dataclass(frozen=True, slots=True)
-class Inherited:
-    """The stream is a join, which puts punctuations out: no result of it that matches them comes after them.
+class InheritedPunctuations:
+    """The stream is a join that emits punctuations: no result that matches one comes after it.
 
     Attributes:
-        source: The punctuations of that join: the position of their stream, and theirs among its promises.
-        fields: The columns that they speak of.
-        ranges: For each of these whether they give a range, both ends included, or else one value.
+        source: The constraint of that join which they come from.
+        fields: The columns that they match.
+        ranges: For each of these columns, whether they match an inclusive range instead of a single value.
     """
 
-    source: tuple[int, int]
+    source: ConstraintId
     fields: tuple[int, ...]
     ranges: tuple[bool, ...]
 
 
-Speaking = Punctuated | Inherited
-"""A promise by punctuations."""
-Promise = Key | Clustered | Ordered | ForeignKey | Speaking
+PunctuationScheme = FlaggedPunctuations | InheritedPunctuations
+"""Constraints whose content arrives as punctuations."""
+Constraint = Key | Clustering | SortOrder | ForeignKey | PunctuationScheme
 
 
-def read_by(promise: Promise) -> frozenset[int]:
-    """Return the columns of its stream, by position, that a promise needs to see in new rows."""
-    match promise:
-        case Key(fields) | Inherited(_, fields):
+def fields_of(constraint: Constraint) -> tuple[int, ...]:
+    """Return the columns whose values a constraint restricts."""
+    match constraint:
+        case Key(fields) | InheritedPunctuations(_, fields):
+            return fields
+        case FlaggedPunctuations(_, patterns):
+            return tuple(pattern.field for pattern in patterns)
+        case Clustering(field) | SortOrder(field) | ForeignKey(field):
+            return (field,)
+
+
+def ranges_of(constraint: Constraint) -> tuple[bool, ...]:
+    """Return for each of a constraint's columns whether it denies ranges instead of single values."""
+    match constraint:
+        case FlaggedPunctuations(_, patterns):
+            return tuple(not pattern.constant for pattern in patterns)
+        case InheritedPunctuations(_, _, ranges):
+            return ranges
+    return (False,) * len(fields_of(constraint))
+
+
+def fields_read_by(constraint: Constraint) -> frozenset[int]:
+    """Return the columns of its stream that a constraint reads from new rows."""
+    match constraint:
+        case Key(fields) | InheritedPunctuations(_, fields):
             return frozenset(fields)
-        case Punctuated(flag, patterns):
+        case FlaggedPunctuations(flag, patterns):
             return frozenset({flag, *(at for pattern in patterns for at in (pattern.field, pattern.low, pattern.high))})
-        case Clustered(field) | Ordered(field) | ForeignKey(field):
+        case Clustering(field) | SortOrder(field) | ForeignKey(field):
             return frozenset({field})
 
 
-Name = Callable[[Column], str]
+NameOf = Callable[[Column], str]
 
 
-def described(stream: int, promise: Promise, name: Name, type_of: Callable[[Column], pa.DataType]) -> str:
-    """Return what a stream promises, in words that are the same for the same promise only.
+def describe_constraint(
+    stream: int, constraint: Constraint, name: NameOf, type_of: Callable[[Column], pa.DataType]
+) -> str:
+    """Return a constraint in words; different constraints never have the same description.
 
     Args:
         stream: The stream's position.
-        promise: The promise.
+        constraint: The constraint.
         name: Returns a column as the user writes it.
         type_of: Returns a column's type.
     """
-    match promise:
+    match constraint:
         case Key(fields):
             return f"key ({', '.join(name(Column(stream, field)) for field in fields)})"
-        case Clustered(field, slack):
+        case Clustering(field, slack):
             return f"{name(Column(stream, field))} clustered, slack {slack}"
-        case Ordered(field, falling):
+        case SortOrder(field, falling):
             column = Column(stream, field)
-            return f"{name(column)} {'falling' if falling else 'rising'}, slack {_slack(promise, type_of(column))}"
+            return f"{name(column)} {'falling' if falling else 'rising'}, slack {_slack(constraint, type_of(column))}"
         case ForeignKey(field, parent):
             return f"foreign key ({name(Column(stream, field))}) references {name(parent)}"
-        case Punctuated(flag, patterns, effect):
+        case FlaggedPunctuations(flag, patterns, effect):
             on = " and ".join(_pattern(stream, pattern, name) for pattern in patterns)
             return f"{name(Column(stream, flag))} on {on}, effect by {effect}"
-        case Inherited(_, fields, ranges):
-            named = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
-            return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in named)}"
+        case InheritedPunctuations(_, fields, ranges):
+            columns = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
+            return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in columns)}"
 
 
-def _slack(promise: Ordered, kind: pa.DataType) -> str:
+def _slack(constraint: SortOrder, kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
-        return format_seconds(int(promise.slack))
-    return f"{promise.slack} days" if pa.types.is_date(kind) else str(promise.slack)
+        return format_seconds(int(constraint.slack))
+    return f"{constraint.slack} days" if pa.types.is_date(kind) else str(constraint.slack)
 
 
-def _pattern(stream: int, pattern: Pattern, name: Name) -> str:
+def _pattern(stream: int, pattern: Pattern, name: NameOf) -> str:
     own, low, high = (name(Column(stream, at)) for at in (pattern.field, pattern.low, pattern.high))
     if not pattern.constant:
         return f"{own} between {low} and {high}"

@@ -1,14 +1,15 @@
 """The dead rule: which stored tuples can be part of no later result, whatever may still come.
 
-Let q be stored tuples that match, of some of the streams. q is dead if it is complete (but for tables: their rows bring
-about no results), or if a stream not in it is closed for it (`watersmeet.metadata.closing`) and every stored tuple u
-of that stream that matches makes q + u dead. If there is no such u, q starves, and is dead at once. A tuple may go when
-{t} is shown to be dead. Ding, Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1,
-carried from two streams and a natural join to any number of streams and any conjuncts.
+Let q be a partial result: matching stored tuples of some of the streams. q is dead if it is complete (except for
+tables, whose rows trigger no results), or if a stream not in q is closed for it (`watersmeet.metadata.closing`) and q
+with u is dead for every matching stored tuple u of that stream. In particular, q is dead if there is no such u. A tuple
+t may be purged when {t} is known to be dead. This is section 5.1 of Ding, Rundensteiner and Heineman, "MJoin: A
+Metadata-Aware Stream Join Operator", generalised from two streams and a natural join to any number of streams and any
+conjuncts.
 
-[!] Seeing a key's value once is not enough to drop partners after their first join: a third stream may still bring
-more. [!] A time by which a pair must have met is no deadline for its members: one that has met its partner may wait for
-a third that no time binds.
+[!] That a key's value has come is no reason to drop partners after their first join: a third stream may still bring
+more. [!] A time by which a pair must have met is no deadline for its members: a tuple that has met its partner may wait
+for a third one that no time binds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +22,12 @@ import pyarrow.compute as pc
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.closing_rules import Way
-from watersmeet.metadata.denial import Denied
-from watersmeet.metadata.interval_ends import Values
-from watersmeet.metadata.spans import exact, exact_type
-from watersmeet.metadata.stored_columns import Distinct, Stored, distinct
+from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.closing_rules import ClosingRule
+from watersmeet.metadata.denial import DeniedRows
+from watersmeet.metadata.interval_ends import MemberValues
+from watersmeet.metadata.spans import exact_type, exact_values
+from watersmeet.metadata.stored_columns import DistinctRows, StoredColumns, find_distinct
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop_steps import step
@@ -35,45 +36,45 @@ from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
 
 
-def equalities(query: Query, conjuncts: Sequence[Conjunct]) -> list[tuple[Column, Column]] | None:
-    """Return the pairs of columns that conjuncts want to be equal; None if one of them is anything else.
+def exact_equalities(query: Query, conjuncts: Sequence[Conjunct]) -> list[tuple[Column, Column]] | None:
+    """Return the pairs of columns that conjuncts require to be equal; None if a conjunct is anything else.
 
-    [!] Of one type only: a double equals both 2^53 and 2^53 + 1.
+    [!] The columns of a pair must have the same type: a double equals both 2^53 and 2^53 + 1.
     """
-    found = [conjunct.equality for conjunct in conjuncts if conjunct.equality is not None]
-    kinds = [(query.type_of(one), query.type_of(other)) for one, other in found]
+    pairs = [conjunct.equality for conjunct in conjuncts if conjunct.equality is not None]
+    kinds = [(query.type_of(one), query.type_of(other)) for one, other in pairs]
     exactly = all(one == other and exact_type(one) is not None for one, other in kinds)
-    return found if exactly and len(found) == len(conjuncts) else None
+    return pairs if exactly and len(pairs) == len(conjuncts) else None
 
 
-def equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], most: int) -> tuple[Ints, Ints] | None:
-    """Return the pairs of rows that are equal in all columns, as SQL has it; None if there are more than `most`.
+def match_equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], most: int) -> tuple[Ints, Ints] | None:
+    """Return the pairs of rows that are equal in all columns by the rules of SQL; None if there are more than `most`.
 
     Args:
-        left: Columns of the rows on one side; `exact_type` knows their types.
-        right: Those on the other, of the same types.
-        most: How many pairs are not too many.
+        left: The columns of one side, of types that have an `exact_type`.
+        right: The columns of the other side, of the same types.
+        most: The largest number of pairs that are returned.
 
-    >>> equal_rows([pa.array([7, None, 8])], [pa.array([8, 7, None, 7])], most=10)
+    >>> match_equal_rows([pa.array([7, None, 8])], [pa.array([8, 7, None, 7])], most=10)
     (array([0, 0, 2]), array([1, 3, 0]))
     """
     rows = len(left[0])
     columns = [pa.concat_arrays(pair) for pair in zip(left, right, strict=True)]
     valid = np.logical_and.reduce([pc.is_valid(column).to_numpy(zero_copy_only=False) for column in columns])
-    kind = distinct([exact(column) for column in columns], len(valid)).kind
-    asked, known = np.flatnonzero(valid[:rows]), np.flatnonzero(valid[rows:])
-    known = known[np.argsort(kind[rows + known], kind="stable")]
-    of_kind = np.bincount(kind[rows + known], minlength=kind.max(initial=-1) + 1)
-    begin, counts = (np.cumsum(of_kind) - of_kind)[kind[asked]], of_kind[kind[asked]]
+    kind = find_distinct([exact_values(column) for column in columns], len(valid)).kind
+    ours, theirs = np.flatnonzero(valid[:rows]), np.flatnonzero(valid[rows:])
+    theirs = theirs[np.argsort(kind[rows + theirs], kind="stable")]
+    of_kind = np.bincount(kind[rows + theirs], minlength=kind.max(initial=-1) + 1)
+    begin, counts = (np.cumsum(of_kind) - of_kind)[kind[ours]], of_kind[kind[ours]]
     if counts.sum() > most:
         return None
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(asked, counts), known[np.repeat(begin, counts) + within]
+    return np.repeat(ours, counts), theirs[np.repeat(begin, counts) + within]
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """Partial results: for each stream joined, which of its stored tuples is the member."""
+class PartialResults:
+    """Partial results: for each joined stream the numbers of the stored tuples that are members."""
 
     rows: Mapping[int, Ints]
 
@@ -82,94 +83,101 @@ class Members:
 
     @property
     def joined(self) -> tuple[int, ...]:
-        """The streams joined."""
+        """The joined streams."""
         return tuple(self.rows)
 
-    def take(self, at: Ints) -> "Members":
-        """Return some of them."""
-        return Members({stream: rows[at] for stream, rows in self.rows.items()})
+    def take(self, at: Ints) -> "PartialResults":
+        """Return the partial results at these positions."""
+        return PartialResults({stream: rows[at] for stream, rows in self.rows.items()})
 
-    def plus(self, stream: int, rows: Ints) -> "Members":
-        """Return them with a member of one more stream each."""
-        return Members({**self.rows, stream: rows})
+    def plus(self, stream: int, rows: Ints) -> "PartialResults":
+        """Return the partial results, each extended by a member of another stream."""
+        return PartialResults({**self.rows, stream: rows})
 
 
 class DeadRule:
-    """Shows stored tuples to be dead.
+    """Decides which stored tuples are dead.
 
     Args:
         query: The join.
-        closings: When its streams are closed.
-        denied: What was denied so far.
-        own: The tuples in question, by their stream, where they are not all that are stored.
-        stored: All tuples that are stored.
-        duck: What evaluates conjuncts.
+        closing_rules: The rules by which its streams are closed.
+        denied: The rows that are denied so far.
+        own: The tuples in question by stream, for streams of which not all stored tuples are in question.
+        stored: All stored tuples.
+        duck: Evaluates conjuncts.
     """
 
     def __init__(
-        self, query: Query, closings: Closings, denied: Denied, own: Mapping[int, Stored], stored: Stored, duck: Duck
+        self,
+        query: Query,
+        closing_rules: ClosingRules,
+        denied: DeniedRows,
+        own: Mapping[int, StoredColumns],
+        stored: StoredColumns,
+        duck: Duck,
     ) -> None:
-        self._query, self._closings, self._denied, self._duck = query, closings, denied, duck
+        self._query, self._closing_rules, self._denied, self._duck = query, closing_rules, denied, duck
         self._own, self._stored = own, stored
-        self._met: dict[Way, Mask] = {}
+        self._decided: dict[ClosingRule, Mask] = {}
 
-    def dead(self, stream: int) -> Mask:
-        """Tell which of the tuples in question of a stream are shown to be dead; those alike are dead alike."""
+    def find_dead(self, stream: int) -> Mask:
+        """Tell which of the tuples in question of a stream are dead; alike tuples are decided once."""
         kinds = self._kinds(stream)
-        return self._dead(Members({stream: kinds.rows}))[kinds.kind]
+        return self._find_dead(PartialResults({stream: kinds.rows}))[kinds.kind]
 
-    def _dead(self, members: Members) -> Mask:
-        others = self._closings.awaited(members.rows)
+    def _find_dead(self, members: PartialResults) -> Mask:
+        others = self._closing_rules.awaited_streams(members.rows)
         dead = np.full(len(members), not others)
-        closed = {stream: self._closed(members, stream) for stream in others}
+        closed = {stream: self._find_closed(members, stream) for stream in others}
         for stream in sorted(others, key=lambda other: int(closed[other].sum())):
             at = np.flatnonzero(closed[stream] & ~dead)
             if len(at):
-                dead[at] = True if len(others) == 1 else self._extended(members.take(at), stream)
+                dead[at] = True if len(others) == 1 else self._are_dead_with_matches(members.take(at), stream)
         return dead
 
-    def _closed(self, members: Members, stream: int) -> Mask:
-        """Tell for which partial results a stream is closed."""
+    def _find_closed(self, members: PartialResults, stream: int) -> Mask:
+        """Tell for which partial results any rule closes a stream."""
         none = np.zeros(len(members), bool)
-        ways = self._closings.ways(stream, members.joined) if len(members) else []
-        return reduce(np.logical_or, (self._closed_by(way, members) for way in ways), none)
+        rules = self._closing_rules.rules_for(stream, members.joined) if len(members) else []
+        return reduce(np.logical_or, (self._apply(rule, members) for rule in rules), none)
 
-    def _closed_by(self, way: Way, members: Members) -> Mask:
-        """Tell the same of one way; where it looks at one stream, that is decided once for all its kinds of tuples.
+    def _apply(self, rule: ClosingRule, members: PartialResults) -> Mask:
+        """Tell for which partial results one rule closes its stream.
 
-        Members are always one tuple of a kind, and which of the other streams they are found with changes nothing.
+        A rule that reads a single stream is applied once to all kinds of its tuples: members are always the
+        representatives of their kinds, and the other members make no difference.
         """
-        streams = {column.stream for column in way.reads}
+        streams = {column.stream for column in rule.columns}
         if len(streams) != 1:
-            return way.closed(self._values(members, way.reads), len(members), self._denied, self._duck)
+            return rule.find_closed(self._values(members, rule.columns), len(members), self._denied, self._duck)
         stream = streams.pop()
-        if way not in self._met:
+        if rule not in self._decided:
             kinds, stored = self._kinds(stream).rows, self._own.get(stream, self._stored)
-            self._met[way] = np.zeros(stored.rows(stream), bool)
-            values = self._values(Members({stream: kinds}), way.reads)
-            self._met[way][kinds] = way.closed(values, len(kinds), self._denied, self._duck)
-        return self._met[way][members.rows[stream]]
+            self._decided[rule] = np.zeros(stored.rows(stream), bool)
+            values = self._values(PartialResults({stream: kinds}), rule.columns)
+            self._decided[rule][kinds] = rule.find_closed(values, len(kinds), self._denied, self._duck)
+        return self._decided[rule][members.rows[stream]]
 
-    def _kinds(self, stream: int) -> Distinct:
-        """Return the tuples of a stream, those in question or all, with those that are dead alike counted as one."""
-        return self._own.get(stream, self._stored).distinct(stream, self._closings.relevant[stream])
+    def _kinds(self, stream: int) -> DistinctRows:
+        """Return one tuple of each kind of a stream, of those in question or else of all; a kind shares its answer."""
+        return self._own.get(stream, self._stored).find_distinct(stream, self._closing_rules.relevant_columns[stream])
 
-    def _extended(self, members: Members, stream: int) -> Mask:
-        """Tell which partial results are dead with each tuple that matches of a stream which is closed for them."""
-        found = self._matching(members, stream)
-        if found is None:
+    def _are_dead_with_matches(self, members: PartialResults, stream: int) -> Mask:
+        """Tell which partial results are dead with every matching tuple of a stream that is closed for them."""
+        matches = self._find_matches(members, stream)
+        if matches is None:
             return np.zeros(len(members), bool)
-        of, rows = found
-        alive = ~self._dead(members.take(of).plus(stream, rows)) if len(of) else np.zeros(0, bool)
+        of, rows = matches
+        alive = ~self._find_dead(members.take(of).plus(stream, rows)) if len(of) else np.zeros(0, bool)
         dead = np.ones(len(members), bool)
         dead[of[alive]] = False
         return dead
 
-    def _matching(self, members: Members, stream: int) -> tuple[Ints, Ints] | None:
-        """Return which partial results match which stored tuples of a stream; None if there are too many.
+    def _find_matches(self, members: PartialResults, stream: int) -> tuple[Ints, Ints] | None:
+        """Return which partial results match which stored tuples of a stream; None if there are too many pairs.
 
-        Plain SQL alone decides: whatever else there is, windows and Python predicates among it, could only make it
-        fewer.
+        Only conjuncts in plain SQL are evaluated: anything else, such as windows and Python predicates, could only
+        exclude more pairs.
         """
         conjuncts = step(self._query, members.joined, stream).sql
         if not self._stored.rows(stream):
@@ -178,20 +186,22 @@ class DeadRule:
             return None
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
         left = self._values(members, [column for column in columns if column.stream != stream])
-        kinds = self._stored.distinct(stream, self._closings.relevant[stream]).rows
+        kinds = self._stored.find_distinct(stream, self._closing_rules.relevant_columns[stream]).rows
         right = {c: self._stored.column(c).take(pa.array(kinds)) for c in columns if c.stream == stream}
-        equal = equalities(self._query, conjuncts)
+        equal = exact_equalities(self._query, conjuncts)
         if equal is None:
-            found = self._joined(left, right, conjuncts, (len(members), len(kinds)))
+            pairs = self._join(left, right, conjuncts, (len(members), len(kinds)))
         else:
             sides = [pair if pair[1].stream == stream else pair[::-1] for pair in equal]
-            found = equal_rows([left[one] for one, _ in sides], [right[two] for _, two in sides], limits().purge_pairs)
-        return None if found is None else (found[0], kinds[found[1]])
+            pairs = match_equal_rows(
+                [left[one] for one, _ in sides], [right[two] for _, two in sides], limits().purge_pairs
+            )
+        return None if pairs is None else (pairs[0], kinds[pairs[1]])
 
-    def _joined(
-        self, left: Values, right: Values, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
+    def _join(
+        self, left: MemberValues, right: MemberValues, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
     ) -> tuple[Ints, Ints] | None:
-        """Return the pairs of rows that pass some conjuncts; None if there are too many."""
+        """Return the pairs of rows that satisfy all conjuncts; None if there are too many."""
         pairs, total = [], 0
         ours, theirs = ({column.name: values for column, values in side.items()} for side in (left, right))
         for pair in self._duck.join(ours, theirs, [conjunct.condition for conjunct in conjuncts], sizes):
@@ -199,43 +209,43 @@ class DeadRule:
             total += len(pair[0])
             if total > limits().purge_pairs:
                 return None
-        return _together(pairs)
+        return _concatenate(pairs)
 
-    def _values(self, members: Members, columns: Iterable[Column]) -> dict[Column, pa.Array]:
+    def _values(self, members: PartialResults, columns: Iterable[Column]) -> dict[Column, pa.Array]:
         return {c: self._column(c).take(pa.array(members.rows[c.stream])) for c in columns}
 
     def _column(self, column: Column) -> pa.Array:
         return self._own.get(column.stream, self._stored).column(column)
 
 
-def _together(pairs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _concatenate(pairs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     if not pairs:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.concatenate([one for one, _ in pairs]), np.concatenate([two for _, two in pairs])
 
 
-def newly_dead(
-    query: Query, store: Store, chunks: Sequence[Chunk], mine: Sequence[Chunk], denied: Denied, duck: Duck
+def find_dead_rows(
+    query: Query, store: Store, chunks: Sequence[Chunk], mine: Sequence[Chunk], denied: DeniedRows, duck: Duck
 ) -> dict[str, Ints]:
-    """Return the numbers of the rows that are dead and were not before, by the ids of their chunks.
+    """Return the numbers of the rows that have become dead, by the ids of their chunks.
 
     Args:
         query: The join.
-        store: Where state is kept.
+        store: The store of its state.
         chunks: All chunks of earlier batches.
-        mine: Those to be purged.
-        denied: What was denied up to the batch before.
-        duck: What evaluates conjuncts.
+        mine: The chunks whose rows are in question.
+        denied: The rows denied after the batch before.
+        duck: Evaluates conjuncts.
     """
     once = [chunk for chunk in chunks if chunk.bucket.first]
-    closings, stored = Closings(query), Stored(query, store, once)
+    closing_rules, stored = ClosingRules(query), StoredColumns(query, store, once)
     whole = len(mine) == len(once) == len(chunks)
-    own = stored if whole else Stored(query, store, mine)
-    rule = DeadRule(query, closings, denied, {}, stored, duck)
-    found: dict[str, Ints] = {}
+    own = stored if whole else StoredColumns(query, store, mine)
+    whole_rule = DeadRule(query, closing_rules, denied, {}, stored, duck)
+    dead: dict[str, Ints] = {}
     for stream in range(len(query.streams)):
-        if not own.rows(stream) or not closings.possible(stream):
+        if not own.rows(stream) or not closing_rules.can_have_dead_rows(stream):
             continue
-        one = rule if whole else DeadRule(query, closings, denied, {stream: own}, stored, duck)
-        found |= own.located(stream, np.flatnonzero(one.dead(stream)))
-    return found
+        rule = whole_rule if whole else DeadRule(query, closing_rules, denied, {stream: own}, stored, duck)
+        dead |= own.locate(stream, np.flatnonzero(rule.find_dead(stream)))
+    return dead

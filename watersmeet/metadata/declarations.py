@@ -1,6 +1,6 @@
-"""What people promise of a stream, by the names of its columns: keys, orders, clusters, punctuations.
+"""Constraints and punctuations as users declare them, by the names of columns.
 
-A join resolves the names once it knows all of its streams; see docs/metadata.md.
+The join resolves these names to positions once it knows all of its streams; see docs/metadata.md.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,8 @@ from watersmeet.metadata.constraints import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class KeyOf:
-    """No two rows have the same values of some columns; made by `wm.key`."""
+class KeyDeclaration:
+    """A key: no later batch repeats the values of these columns; made by `wm.key`."""
 
     columns: tuple[str, ...]
 
@@ -32,8 +32,8 @@ class KeyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteredBy:
-    """Rows of one value come together; made by `wm.clustered`."""
+class ClusteringDeclaration:
+    """Rows with the same value arrive together; made by `wm.clustered`."""
 
     column: str
     slack: int = 0
@@ -50,8 +50,8 @@ class ClusteredBy:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedBy:
-    """Values of a column don't fall, or don't rise; made by `wm.ordered`."""
+class OrderDeclaration:
+    """Values of a column never decrease, or never increase; made by `wm.ordered`."""
 
     column: str
     slack: int | float | Decimal | timedelta = 0
@@ -67,23 +67,23 @@ class OrderedBy:
             raise DefinitionError(
                 f"{self}: a slack is a number or a duration such as '10 seconds'; got {self.slack!r}."
             )
-        elif not _is_amount(self.slack):
+        elif not _is_finite(self.slack):
             raise DefinitionError(f"{self}: slack={self.slack} must be zero or more, and finite.")
 
     def __str__(self) -> str:
         return f"wm.ordered({self.column!r})"
 
     @property
-    def shown(self) -> str:
-        """The slack as people write it."""
+    def slack_text(self) -> str:
+        """The slack as users write it."""
         if isinstance(self.slack, timedelta):
             return repr(format_duration(self.slack // timedelta(microseconds=1)))
         return str(self.slack)
 
 
 @dataclass(frozen=True, slots=True)
-class References:
-    """Each value of a column is one of another stream's column; made by `wm.foreign_key`."""
+class ForeignKeyDeclaration:
+    """Every value of a column occurs in a column of another stream; made by `wm.foreign_key`."""
 
     column: str
     parent: str
@@ -102,7 +102,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The two columns of punctuations that hold the ends of a range, both included; made by `wm.between`."""
+    """The two columns of punctuations that hold the ends of an inclusive range; made by `wm.between`."""
 
     low: str
     high: str
@@ -112,15 +112,15 @@ class Between:
             _check_name("wm.between", column)
 
 
-On = tuple[tuple[str, Between], ...]
-"""Columns of a stream, each with the columns of the punctuations that hold the ends; equal ones hold a constant."""
+PatternColumns = tuple[tuple[str, Between], ...]
+"""Columns of a stream, each with the two columns of the punctuations that bound it; equal ones for a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Punctuations:
-    """Punctuations of a stream: rows of its own that a flag tells, or those of another frame; see `punctuations`."""
+    """Where a stream's punctuations come from: flagged rows of its own, or another frame; made by `wm.punctuations`."""
 
-    on: On
+    on: PatternColumns
     effect: Effect
     flag: str | None = None
     frame: Any = None
@@ -130,54 +130,55 @@ class Punctuations:
         return "wm.punctuations(frame=...)" if self.flag is None else f"wm.punctuations(flag={self.flag!r})"
 
 
-Constraint = KeyOf | ClusteredBy | OrderedBy | References
+ConstraintDeclaration = KeyDeclaration | ClusteringDeclaration | OrderDeclaration | ForeignKeyDeclaration
 
 
 # -- what users call
 
 
-def key(*columns: str) -> KeyOf:
-    """Promise that values of some columns, taken together, come in one batch only.
+def key(*columns: str) -> KeyDeclaration:
+    """Declare that values of some columns, taken together, arrive in one batch only.
 
     >>> print(key("id"))
     wm.key('id')
     """
-    return KeyOf(columns)
+    return KeyDeclaration(columns)
 
 
-def clustered(column: str, slack: int = 0) -> ClusteredBy:
-    """Promise that rows of one value come together: a value that was missing does not come again.
+def clustered(column: str, slack: int = 0) -> ClusteringDeclaration:
+    """Declare that rows with the same value arrive together: a value that has been missing does not come back.
 
     Args:
         column: The column.
-        slack: In how many batches that bring rows of the stream a value may be missing and still come again.
+        slack: For how many batches with rows of the stream a value may be missing and still come back.
 
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
-    return ClusteredBy(column, to_python(slack))
+    return ClusteringDeclaration(column, to_python(slack))
 
 
 def ordered(
     column: str, slack: int | float | Decimal | str | timedelta | None = None, falling: bool = False
-) -> OrderedBy:
-    """Promise that values of a column don't fall from one batch to the next.
+) -> OrderDeclaration:
+    """Declare that values of a column never decrease from one batch to the next.
 
     Args:
         column: The column.
-        slack: How far back values may lie: a number; for times a duration such as `"10 seconds"`, for dates in days.
-        falling: Whether values don't rise instead.
+        slack: How far behind the highest value later ones may lie: a number; for times a duration such as
+            `"10 seconds"`, for dates a whole number of days.
+        falling: Whether values never increase instead.
 
     >>> print(ordered("seq", slack=100))
     wm.ordered('seq')
     """
     if isinstance(slack, str):
         slack = timedelta(microseconds=microseconds(slack, f"slack of wm.ordered({column!r})"))
-    return OrderedBy(column, 0 if slack is None else to_python(slack), to_python(falling))
+    return OrderDeclaration(column, 0 if slack is None else to_python(slack), to_python(falling))
 
 
-def foreign_key(column: str, parent: str) -> References:
-    """Promise that each value of a column is one of another stream's column.
+def foreign_key(column: str, parent: str) -> ForeignKeyDeclaration:
+    """Declare that every value of a column occurs in a column of another stream.
 
     Args:
         column: The column.
@@ -186,11 +187,11 @@ def foreign_key(column: str, parent: str) -> References:
     >>> print(foreign_key("auction", "auctions.id"))
     wm.foreign_key('auction', 'auctions.id')
     """
-    return References(column, parent)
+    return ForeignKeyDeclaration(column, parent)
 
 
 def between(low: str, high: str) -> Between:
-    """Name the two columns of punctuations between whose values, both included, no more rows come.
+    """Name the two columns of punctuations that hold an inclusive range of values which no later row has.
 
     >>> between("lo", "hi")
     Between(low='lo', high='hi')
@@ -206,16 +207,16 @@ def punctuations(
     time: str | None = None,
     effect: Effect | None = None,
 ) -> Punctuations:
-    """Say where a stream's punctuations come from: each says that no more rows come whose columns match it.
+    """Declare where a stream's punctuations come from: no row that matches a punctuation arrives after it.
 
     Args:
-        flag: A boolean column of the stream that is TRUE for them; NULL means data.
-        frame: Or else a frame of their own, streaming if the stream is.
-        on: The columns that they speak of: a name, several, or a dict from columns of the stream to those of the
-            punctuations; `wm.between(low, high)` names two, for a range. Any value will do in columns not named.
+        flag: A boolean column of the stream that is TRUE for punctuations; NULL means data.
+        frame: Instead of a flag, a frame that holds only punctuations; it must be streaming if the stream is.
+        on: The columns that punctuations match: a name, several, or a dict from columns of the stream to columns of the
+            punctuations; `wm.between(low, high)` names two, for a range. Columns not named match any value.
         time: The event-time column of the frame.
-        effect: From when on they count: `batch` is the end of their batch, `watermark` when the join's watermark has
-            passed their event time. By default `batch` with a flag and `watermark` with a frame.
+        effect: When they take effect: with `batch` at the end of their batch, with `watermark` once the join's
+            watermark has passed their event time. By default `batch` with a flag and `watermark` with a frame.
 
     >>> print(punctuations(flag="is_end", on="auction"))
     wm.punctuations(flag='is_end')
@@ -228,48 +229,50 @@ def punctuations(
     if flag is not None:
         _check_name("wm.punctuations(flag=...)", flag)
     default: Effect = "batch" if frame is None else "watermark"
-    made = Punctuations(_on(on), default if effect is None else effect, flag, frame, time)
-    if not isinstance(made.effect, str) or made.effect not in get_args(Effect):
-        raise DefinitionError(f"{made}: effect={effect!r} is unknown; use one of {', '.join(get_args(Effect))}.")
+    declaration = Punctuations(_read_pattern(on), default if effect is None else effect, flag, frame, time)
+    if not isinstance(declaration.effect, str) or declaration.effect not in get_args(Effect):
+        raise DefinitionError(f"{declaration}: effect={effect!r} is unknown; use one of {', '.join(get_args(Effect))}.")
     if frame is None and time is not None:
-        raise DefinitionError(f"{made}: time={time!r} goes with a frame; rows of the stream have its event time.")
+        raise DefinitionError(
+            f"{declaration}: time={time!r} goes with a frame; rows of the stream have its event time."
+        )
     if frame is not None and not (isinstance(time, str) and time):
-        raise DefinitionError(f"{made}: give the frame's event-time column, such as time='ts'; got {time!r}.")
-    return made
+        raise DefinitionError(f"{declaration}: give the frame's event-time column, such as time='ts'; got {time!r}.")
+    return declaration
 
 
-def _on(given: object) -> On:
-    """Return what punctuations speak of, each column with the columns that hold the ends."""
-    if isinstance(given, Mapping):
-        pairs = [*given.items()]
-    elif isinstance(given, str):
-        pairs = [(given, given)]
+def _read_pattern(value: object) -> PatternColumns:
+    """Return the columns that punctuations match, each with the columns that bound it."""
+    if isinstance(value, Mapping):
+        pairs = [*value.items()]
+    elif isinstance(value, str):
+        pairs = [(value, value)]
     else:
-        pairs = [(name, name) for name in given] if isinstance(given, Iterable) else []
+        pairs = [(name, name) for name in value] if isinstance(value, Iterable) else []
     if not pairs:
         raise DefinitionError(
-            "wm.punctuations(on=...) says of which columns they speak: a name, a list of names, or a dict such as "
-            f"{{'seq': wm.between('lo', 'hi')}}; got {given!r}."
+            "wm.punctuations(on=...) names the columns that punctuations match: a name, a list of names, or a dict "
+            f"such as {{'seq': wm.between('lo', 'hi')}}; got {value!r}."
         )
     for name, _ in pairs:
         _check_name("wm.punctuations(on=...)", name)
     return tuple((name, _ends(name, value)) for name, value in pairs)
 
 
-def _ends(name: str, given: object) -> Between:
-    if isinstance(given, Between):
-        return given
-    _check_name(f"wm.punctuations(on={{{name!r}: ...}})", given, ", or wm.between('lo', 'hi')")
-    return Between(str(given), str(given))
+def _ends(name: str, value: object) -> Between:
+    if isinstance(value, Between):
+        return value
+    _check_name(f"wm.punctuations(on={{{name!r}: ...}})", value, ", or wm.between('lo', 'hi')")
+    return Between(str(value), str(value))
 
 
-def _check_name(where: str, given: object, other: str = "") -> None:
-    if not isinstance(given, str) or not given:
-        raise DefinitionError(f"{where}: {given!r} is not the name of a column, such as 'id'{other}.")
+def _check_name(where: str, value: object, other: str = "") -> None:
+    if not isinstance(value, str) or not value:
+        raise DefinitionError(f"{where}: {value!r} is not the name of a column, such as 'id'{other}.")
 
 
-def _is_amount(given: int | float | Decimal) -> bool:
+def _is_finite(value: int | float | Decimal) -> bool:
     try:
-        return isfinite(given) and given >= 0
+        return isfinite(value) and value >= 0
     except (OverflowError, ValueError):
         return False

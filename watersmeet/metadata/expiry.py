@@ -1,4 +1,4 @@
-"""Expiry: when state may leave for good, by rules that only add up; what any of them lets go is purged."""
+"""Expiry: when whole chunks may be dropped for good; a chunk is dropped if any rule allows it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from watersmeet.state.chunks.chunk import Chunk
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How far a join has come after a batch.
+    """The progress of a join after a batch.
 
     Attributes:
         query: The join.
-        arrived: For each stream how many tuples had arrived before any that have not probed all they should.
-        settled: The time before which no result can lie that is still to come; None for minus infinity.
+        arrived: For each stream how many tuples had arrived before the first that still owes results.
+        settled: The time before which no later result can lie; None for minus infinity.
     """
 
     query: Query
@@ -26,37 +26,37 @@ class Moment:
     settled: int | None
 
 
-class Retention(ABC):
-    """A reason why state is no longer needed."""
+class ExpiryRule(ABC):
+    """A reason why chunks are no longer needed."""
 
     @abstractmethod
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
-        """Return the chunks, by id, of which no row can be part of a result of a later batch.
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+        """Return the ids of chunks no row of which can be part of a result of a later batch.
 
-        [!] Whatever the strategy, the order of streams or the exchange: what is named here is gone for good.
+        [!] This must hold for every strategy, order of streams and exchange: these chunks are dropped for good.
         """
 
 
-def leaving(rules: Iterable[Retention], chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
-    """Return the chunks that one of the rules lets go."""
-    return frozenset[str]().union(*(rule.leaving(chunks, now) for rule in rules))
+def find_expired(rules: Iterable[ExpiryRule], chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+    """Return the ids of the chunks that any of the rules allows to be dropped."""
+    return frozenset[str]().union(*(rule.find_expired(chunks, now) for rule in rules))
 
 
-class Refreshed(Retention):
-    """Lets go all rows of tables that the next batch reads anew."""
+class TableRefreshExpiry(ExpiryRule):
+    """Drops all rows of tables that the next batch reads again."""
 
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks of such tables."""
-        read_anew = {at for at, stream in enumerate(now.query.streams) if stream.refreshed}
-        return frozenset(key for key, chunk in chunks.items() if chunk.stream in read_anew)
+        tables = {at for at, stream in enumerate(now.query.streams) if stream.refreshed}
+        return frozenset(key for key, chunk in chunks.items() if chunk.stream in tables)
 
 
-class ByWindow(Retention):
-    """Lets go what lies before every window that a later result may have."""
+class WindowExpiry(ExpiryRule):
+    """Drops chunks that lie before every window of a later result."""
 
-    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
-        """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
-        first, counted = first_kept(now), set(now.query.counted_streams)
+    def find_expired(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+        """Return the chunks whose last row is too old; for count windows, the chunks that arrived too long ago."""
+        first, counted = first_needed(now), set(now.query.counted_streams)
         return frozenset(
             key
             for key, chunk in chunks.items()
@@ -64,38 +64,38 @@ class ByWindow(Retention):
         )
 
 
-def first_kept(now: Moment) -> list[int]:
-    """Return for each stream the time from which all its tuples are kept; of count windows, the arrival ordinal."""
+def first_needed(now: Moment) -> list[int]:
+    """Return for each stream the time from which its tuples are needed; for count windows, the arrival ordinal."""
     windows = [stream.window for stream in now.query.streams]
-    return [_first_kept(*found) for found in zip(windows, now.arrived, _marks(now), strict=True)]
+    return [_first_admitted(*each) for each in zip(windows, now.arrived, _earliest_results(now), strict=True)]
 
 
-def _marks(now: Moment) -> list[int | None]:
-    """Return for each stream the time before which no result can lie that one of its tuples decides.
+def _earliest_results(now: Moment) -> list[int | None]:
+    """Return for each stream the time before which no result can lie that depends on one of its tuples.
 
-    A tuple of an optional stream decides on combinations that are not closed.
+    A tuple of an optional stream affects combinations that are not closed.
     """
     if now.settled is None or not now.query.optional:
         return [now.settled] * len(now.query.streams)
-    marks = [_side_marks(side, now.settled) for side in now.query.sides]
-    return [min(mark) for mark in zip(*marks, strict=True)]
+    sides = [_earliest_of_side(side, now.settled) for side in now.query.sides]
+    return [min(times) for times in zip(*sides, strict=True)]
 
 
-def _side_marks(query: Query, settled: int) -> list[int]:
-    """Return the marks for the combinations of a join's required streams."""
+def _earliest_of_side(query: Query, settled: int) -> list[int]:
+    """Return the same times for the combinations of a join's required streams."""
     earliest = first_open(query, settled)
     return [earliest if at in query.optional else settled for at in range(len(query.streams))]
 
 
 def first_open(query: Query, settled: int) -> int:
-    """Return the time before which no combination of the required streams lies that is not closed.
+    """Return the time before which all combinations of the required streams are closed.
 
-    They are no earlier than the latest of their members, each of which still has to expire. Those that are closed at
-    their own time are no earlier than the closing mark.
+    An open combination is no earlier than its latest member, each of which still has to expire. One that closes at its
+    own time is no earlier than `settled`.
 
     Args:
         query: The join.
-        settled: The closing mark.
+        settled: The time before which no later result can lie.
     """
     if not query.optional or query.closes_at_its_time:
         return settled
@@ -103,8 +103,8 @@ def first_open(query: Query, settled: int) -> int:
     return max(int(window.earliest(np.array([settled]))[0]) for window in windows)
 
 
-def _first_kept(window: Window, arrived: int, settled: int | None) -> int:
-    """Return the earliest time that a window still admits; of a count window, the first arrival ordinal."""
+def _first_admitted(window: Window, arrived: int, settled: int | None) -> int:
+    """Return the earliest time that a window still admits; for a count window, the first arrival ordinal."""
     if window.rows is not None:
         return arrived - window.rows + 1
     return NEVER if settled is None else int(window.earliest(np.array([settled]))[0])

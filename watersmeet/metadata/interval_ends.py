@@ -1,6 +1,6 @@
-"""The ends of an interval in which a column must lie, given the members of a partial result.
+"""The ends of an interval in which a column must lie for a row to match a partial result.
 
-Each end is a column of the stream's type, exact or rounded outwards: an interval that is too wide is closed later, and
+Each end has the type of the column, and is exact or rounded outwards: an interval that is too wide is closed later,
 never too early.
 """
 
@@ -17,7 +17,7 @@ from watersmeet.predicate.model import Bound, Column
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.ranges import columns_of, ranges
 
-Values = Mapping[Column, pa.Array]
+MemberValues = Mapping[Column, pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,65 +25,68 @@ class End(ABC):
     """An end of an interval."""
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The members' columns that it looks at."""
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of members from which the end is computed."""
         return ()
 
     @abstractmethod
-    def values(self, values: Values, rows: int, duck: Duck) -> pa.Array:
-        """Return it for each partial result; NULL where there is none.
+    def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
+        """Return the end for each partial result; NULL where there is none.
 
         Args:
-            values: The members' columns that it reads.
+            values: The members' values of `columns`.
             rows: How many partial results there are.
-            duck: What evaluates expressions.
+            duck: Evaluates expressions.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class At(End):
-    """A member's column.
+class ColumnEnd(End):
+    """The value of a member's column.
 
     Attributes:
         column: The column.
-        step: For whole numbers and times how far the end lies from it: 1 or -1 where the column itself is excluded.
+        step: For whole numbers and times the distance of the end from it: 1 or -1 if the value itself is excluded.
     """
 
     column: Column
     step: int = 0
 
     @property
-    def reads(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """The column."""
         return (self.column,)
 
-    def values(self, values: Values, rows: int, duck: Duck) -> pa.Array:
-        """[!] A step beyond the last number comes out at the other end of them, which only makes the interval wider."""
-        found, kind = values[self.column], values[self.column].type
+    def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
+        """Return the values of the column, moved by the step.
+
+        [!] A step beyond the last number wraps around, which only makes the interval wider.
+        """
+        column, kind = values[self.column], values[self.column].type
         if not self.step or not has_steps(kind):
-            return found
-        whole = found.cast(_whole(kind))
+            return column
+        whole = column.cast(_whole(kind))
         return pc.add(whole, pa.scalar(self.step, whole.type)).cast(kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(End):
-    """The same value for all."""
+class ConstantEnd(End):
+    """A value that is the same for all partial results."""
 
     value: pa.Scalar
 
-    def values(self, values: Values, rows: int, duck: Duck) -> pa.Array:
-        """Return it as often as there are rows."""
+    def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
+        """Return the value once for each row."""
         return pa.repeat(self.value, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(End):
-    """An end of a bound, which is computed in doubles.
+class ComputedEnd(End):
+    """An end of a bound, computed in doubles.
 
     Attributes:
         bound: The bound.
-        upper: Whether it is the upper end.
+        upper: Whether this is its upper end.
         type: The type of the column that it bounds.
     """
 
@@ -92,26 +95,26 @@ class Computed(End):
     type: pa.DataType
 
     @property
-    def reads(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column, ...]:
         """The columns that the bound is computed from."""
         return tuple(sorted(columns_of([self.bound])))
 
-    def values(self, values: Values, rows: int, duck: Duck) -> pa.Array:
-        """Return it rounded outwards; NULL where it can't be computed."""
-        asked = ranges(duck, {column.name: values[column] for column in self.reads}, [self.bound], rows)
-        if not asked:
+    def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
+        """Return the end rounded outwards; NULL where it can't be computed."""
+        bounds = ranges(duck, {column.name: values[column] for column in self.columns}, [self.bound], rows)
+        if not bounds:
             return pa.nulls(rows, self.type)
-        found = asked[0].high if self.upper else asked[0].low
-        return rounded(found, self.upper, self.type)
+        ends = bounds[0].high if self.upper else bounds[0].low
+        return round_outwards(ends, self.upper, self.type)
 
 
-def rounded(ends: NDArray[np.float64], upper: bool, kind: pa.DataType) -> pa.Array:
+def round_outwards(ends: NDArray[np.float64], upper: bool, kind: pa.DataType) -> pa.Array:
     """Return doubles as ends of another type, rounded outwards; NaN becomes NULL.
 
-    The values that they bound were taken as doubles, too, and may have been rounded past them.
+    The values that they bound were converted to doubles as well, and may have been rounded past the ends.
     """
     missing, number = np.isnan(ends), kind.to_pandas_dtype() if pa.types.is_floating(kind) else np.float64
-    with np.errstate(over="ignore"):  # beyond the largest number comes infinity
+    with np.errstate(over="ignore"):  # the largest number is followed by infinity
         near = np.nextafter(np.where(missing, 0, ends).astype(number), number(np.inf if upper else -np.inf))
     if pa.types.is_floating(kind):
         return pa.array(near, kind, mask=missing)
@@ -124,8 +127,8 @@ def rounded(ends: NDArray[np.float64], upper: bool, kind: pa.DataType) -> pa.Arr
     return pa.array(clipped, mask=missing).cast(kind)
 
 
-def last(kind: pa.DataType, upper: bool) -> pa.Scalar | None:
-    """Return the last or the first value of a type; None for types that are not gone to the end of."""
+def extreme_value(kind: pa.DataType, upper: bool) -> pa.Scalar | None:
+    """Return the largest or the smallest value of a type; None if it is not used as an end of intervals."""
     if pa.types.is_floating(kind):
         return pa.scalar(np.nan if upper else -np.inf, kind)  # NaN lies above all numbers
     if not has_steps(kind):
@@ -135,17 +138,17 @@ def last(kind: pa.DataType, upper: bool) -> pa.Scalar | None:
 
 
 def has_steps(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are whole numbers, or times that are counted by these."""
+    """Tell whether values of a type are whole numbers, or times represented by whole numbers."""
     return bool(pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def computable(kind: pa.DataType) -> bool:
-    """Tell whether ends that were computed in doubles can be taken as values of a type."""
+def is_computable(kind: pa.DataType) -> bool:
+    """Tell whether ends computed in doubles can be converted to a type."""
     return has_steps(kind) or kind in (pa.float32(), pa.float64())
 
 
 def _whole(kind: pa.DataType) -> pa.DataType:
-    """Return the whole numbers that values with steps are counted by."""
+    """Return the integer type that represents values of a type that `has_steps`."""
     if pa.types.is_signed_integer(kind):
         return kind
     return pa.int32() if pa.types.is_date32(kind) else pa.int64()

@@ -1,7 +1,7 @@
-"""Propagation: a punctuation goes to the output once no stored tuple of its stream matches it.
+"""Propagation: a punctuation is emitted once no stored tuple of its stream matches it.
 
-Ding, Rundensteiner and Heineman, "MJoin", section 4: from then on no result can have a member that it speaks of. It is
-judged by the state before a batch, so that it may come one batch later than it could.
+From then on no result can have a member that matches it (Ding, Rundensteiner and Heineman, "MJoin", section 4). This is
+decided by the state before a batch, so that a punctuation may be emitted one batch later than it could be.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,112 +12,135 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrays import Ints
-from watersmeet.metadata.closing import Classes, Closings
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Punctuated, Speaking
-from watersmeet.metadata.denial import fields_of, ranges_of
+from watersmeet.metadata.closing import ClosingRules, EqualityClasses
+from watersmeet.metadata.constraints import (
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    InheritedPunctuations,
+    PunctuationScheme,
+    fields_of,
+    ranges_of,
+)
 from watersmeet.metadata.marks import ALWAYS
-from watersmeet.metadata.stored_columns import Stored
+from watersmeet.metadata.stored_columns import StoredColumns
 from watersmeet.predicate.model import Column
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
 
 SINCE = "since"
+"""The column of waiting punctuations that tells when they take effect; see `marks`."""
 
 
-def propagates(query: Query, stream: int, promise: Punctuated) -> bool:
-    """Tell whether the output shows every column that a punctuation speaks of."""
-    return all(Column(stream, field) in query.output_columns for field in fields_of(promise))
+def is_propagated(query: Query, stream: int, constraint: FlaggedPunctuations) -> bool:
+    """Tell whether the output has every column that the punctuations match."""
+    return all(Column(stream, field) in query.output_columns for field in fields_of(constraint))
 
 
-def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[Inherited]:
-    """Yield what a join's punctuations promise of its results, as a stream of another join.
+def inherit_punctuations(query: Query, outputs: Mapping[Column, Sequence[int]]) -> Iterator[InheritedPunctuations]:
+    """Yield the constraints that a join's punctuations put on its results, where these are a stream of another join.
 
-    A column stands for those that `where` equates with it, too: results are alike in them.
+    A column also stands for those that `where` equates with it, since results agree in them.
 
     Args:
         query: The join.
-        shown: The positions at which its results show a column as it is.
+        outputs: The positions of a column in the results, for those that are output unchanged.
     """
-    equal = Classes(query)
+    classes = EqualityClasses(query)
     for stream, spec in enumerate(query.streams):
-        for number, promise in enumerate(spec.promises):
-            if isinstance(promise, Speaking):
-                columns = [Column(stream, field) for field in fields_of(promise)]
-                alike = [[column, *(other for other, _ in equal.others(column))] for column in columns]
-                places = [[at for column in found for at in shown.get(column, ())] for found in alike]
+        for number, constraint in enumerate(spec.constraints):
+            if isinstance(constraint, PunctuationScheme):
+                columns = [Column(stream, field) for field in fields_of(constraint)]
+                alike = [[column, *(other for other, _ in classes.equal_columns(column))] for column in columns]
+                places = [[at for column in equal for at in outputs.get(column, ())] for equal in alike]
                 for fields in product(*places):
-                    yield Inherited((stream, number), fields, ranges_of(promise))
+                    yield InheritedPunctuations((stream, number), fields, ranges_of(constraint))
 
 
-def without_useless(query: Query) -> Query:
-    """Return a join without what it would inherit in vain: marks are kept for ever, and nobody asked for these.
+def drop_useless_punctuations(query: Query) -> Query:
+    """Return a join without inherited punctuations that are of no use, whose marks would be kept in vain.
 
-    A promise is of use if it closes its stream, can be handed on, or tells of orphans.
+    They are of use if they close their stream, can be inherited by an outer join, or reveal orphans.
     """
-    closings, streams = Closings(query), range(len(query.streams))
-    ways = [way for at in streams for way in closings.ways(at, [other for other in streams if other != at])]
-    used = {way.rests_on for way in ways}
-    goes_on = {promise.source for promise in inherited(query, {output.column: [0] for output in query.outputs})}
-    parents = {p.parent for stream in query.streams for p in stream.promises if isinstance(p, ForeignKey)}
+    closing_rules, streams = ClosingRules(query), range(len(query.streams))
+    rules = [rule for at in streams for rule in closing_rules.rules_for(at, {*streams} - {at})]
+    used = {rule.depends_on for rule in rules}
+    outputs = {output.column: [0] for output in query.outputs}
+    inheritable = {constraint.source for constraint in inherit_punctuations(query, outputs)}
+    keys = [key for stream in query.streams for key in stream.constraints if isinstance(key, ForeignKey)]
+    parents = {key.parent for key in keys}
 
-    def wanted(at: int, number: int, promise: Promise) -> bool:
-        told = any(Column(at, field) in parents for field in fields_of(promise))
-        return not isinstance(promise, Inherited) or told or (at, promise) in used or (at, number) in goes_on
+    def is_useful(at: int, number: int, constraint: Constraint) -> bool:
+        if not isinstance(constraint, InheritedPunctuations):
+            return True
+        reveals_orphans = any(Column(at, field) in parents for field in fields_of(constraint))
+        return reveals_orphans or (at, constraint) in used or (at, number) in inheritable
 
-    kept = [[p for n, p in enumerate(stream.promises) if wanted(at, n, p)] for at, stream in enumerate(query.streams)]
-    named = zip(query.streams, kept, strict=True)
-    return replace(query, streams=tuple(replace(stream, promises=tuple(promises)) for stream, promises in named))
+    return replace(
+        query,
+        streams=tuple(
+            replace(stream, constraints=tuple(c for n, c in enumerate(stream.constraints) if is_useful(at, n, c)))
+            for at, stream in enumerate(query.streams)
+        ),
+    )
 
 
-def said(promise: Punctuated, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:
-    """Return punctuations as they wait: the ends of their patterns, and since when they are in effect."""
+def make_waiting_rows(
+    constraint: FlaggedPunctuations, stream: int, rows: pa.RecordBatch, since: Ints | int
+) -> pa.RecordBatch:
+    """Return punctuations in the form in which they wait: the ends of their patterns, and when they take effect."""
     columns = {
         f"{end}{at}": rows.column(f"s{stream}_{getattr(pattern, end)}")
-        for at, pattern in enumerate(promise.patterns)
+        for at, pattern in enumerate(constraint.patterns)
         for end in ("low", "high")
     }
     return pa.record_batch({**columns, SINCE: pa.array(np.broadcast_to(np.asarray(since, np.int64), rows.num_rows))})
 
 
-def ready(
-    promise: Speaking, stream: int, waiting: pa.RecordBatch, stored: Stored, watermark: int | None, duck: Duck
+def find_ready(
+    constraint: PunctuationScheme,
+    stream: int,
+    waiting: pa.RecordBatch,
+    stored: StoredColumns,
+    watermark: int | None,
+    duck: Duck,
 ) -> Ints:
-    """Return which of the punctuations that wait may go to the output.
+    """Return the positions of the waiting punctuations that may be emitted.
 
     Args:
-        promise: The kind of punctuation.
+        constraint: The constraint to which they belong.
         stream: Its stream.
-        waiting: The punctuations, as `said` returns them.
-        stored: The tuples that are stored.
+        waiting: The punctuations, as `make_waiting_rows` returns them.
+        stored: The stored tuples.
         watermark: The join's watermark; None for minus infinity.
-        duck: What looks for tuples that match.
+        duck: Finds the tuples that match.
     """
     since = waiting.column(SINCE).to_numpy()
     effective = np.flatnonzero((since == ALWAYS) | (False if watermark is None else since < watermark))
-    asked = waiting.take(pa.array(effective))
-    live = {f"c{at}": stored.column(Column(stream, field)) for at, field in enumerate(fields_of(promise))}
+    in_effect = waiting.take(pa.array(effective))
+    live = {f"c{at}": stored.column(Column(stream, field)) for at, field in enumerate(fields_of(constraint))}
     conditions = [
         f"c{at} BETWEEN low{at} AND high{at}" if ranged else f"c{at} = low{at}"
-        for at, ranged in enumerate(ranges_of(promise))
+        for at, ranged in enumerate(ranges_of(constraint))
     ]
-    ends = {name: asked.column(name) for name in asked.schema.names if name != SINCE}
+    ends = {name: in_effect.column(name) for name in in_effect.schema.names if name != SINCE}
     return effective[duck.find_unmatched(ends, live, conditions, (len(effective), stored.rows(stream)))]
 
 
-def handed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return punctuations that go to the output as they wait in an outer join: there they are in effect at once."""
+def make_inherited_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return emitted punctuations in the form in which they wait in an outer join, where they take effect at once."""
     since = pa.array(np.full(rows.num_rows, ALWAYS, np.int64))
     return rows.set_column(rows.schema.get_field_index(SINCE), SINCE, since)
 
 
-def shown(query: Query, stream: int, promise: Punctuated, rows: pa.RecordBatch) -> pa.Table:
-    """Return punctuations as they are written: a column for each constant, two for each range."""
+def make_output_rows(query: Query, stream: int, constraint: FlaggedPunctuations, rows: pa.RecordBatch) -> pa.Table:
+    """Return punctuations as they are written to the output: a column for each constant, two for each range."""
     names = query.streams[stream].schema.names
     columns: dict[str, pa.Array] = {}
-    for at, pattern in enumerate(promise.patterns):
+    for at, pattern in enumerate(constraint.patterns):
         name = names[pattern.field]
         ends: Sequence[tuple[str, str]] = (
             [(name, f"low{at}")] if pattern.constant else [(f"{name}_low", f"low{at}"), (f"{name}_high", f"high{at}")]
         )
-        columns |= {shown: rows.column(end) for shown, end in ends}
+        columns |= {output: rows.column(end) for output, end in ends}
     return pa.table(columns)

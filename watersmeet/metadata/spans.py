@@ -1,8 +1,8 @@
 """Values in Spark's order, compared exactly, and disjoint spans of them.
 
-Types whose values fit 64 bits (whole numbers, times, booleans, real numbers, decimals of up to 18 digits) are taken as
-whole numbers in the same order, so that neighbours differ by one. Texts and binaries are taken as their bytes, and
-longer decimals as they are.
+Types whose values fit into 64 bits (whole numbers, times, booleans, real numbers, decimals of up to 18 digits) are
+mapped to whole numbers in the same order, so that neighbours differ by one. Texts and binaries are compared by their
+bytes, longer decimals as they are.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from watersmeet.predicate.numbers import hashes
 Hashes = NDArray[np.uint64]
 
 ALWAYS = int(np.iinfo(np.int64).min)
-"""The `since` of marks that are in effect at once."""
+"""The `since` of marks that take effect immediately."""
 _LAST = int(np.iinfo(np.int64).max)
 _SHORT_BYTES = int(np.iinfo(np.int32).max)
 _WHOLE: dict[pa.DataType, type[np.generic]] = {
@@ -34,7 +34,7 @@ _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def exact_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type as which values of a type are compared; None if they can't be."""
+    """Return the type to which values of a type are mapped for comparison; None if they can't be compared."""
     timed = pa.types.is_timestamp(kind) and kind.unit == "us"
     short = pa.types.is_decimal128(kind) and kind.precision <= 18
     if timed or short or kind in _WHOLE or kind in (pa.bool_(), pa.float32(), pa.float64()):
@@ -44,8 +44,8 @@ def exact_type(kind: pa.DataType) -> pa.DataType | None:
     return kind if pa.types.is_decimal128(kind) else None
 
 
-def exact(values: pa.Array) -> pa.Array:
-    """Return values as what they are compared as; what NULL becomes means nothing."""
+def exact_values(values: pa.Array) -> pa.Array:
+    """Return values mapped to their `exact_type`; what NULL is mapped to has no meaning."""
     kind = values.type
     if kind in _TEXTS:
         return values.cast(pa.large_binary())
@@ -61,7 +61,7 @@ def exact(values: pa.Array) -> pa.Array:
 
 
 def _raw(values: pa.Array, kind: type[np.generic], of: int = 1) -> NDArray[Any]:
-    """Return the numbers of which values of fixed width are made, so many each; those of NULL mean nothing."""
+    """Return the numbers that make up values of fixed width, `of` for each; those of NULL have no meaning."""
     if not len(values):
         return np.empty(0, kind)
     start = values.offset * of * np.dtype(kind).itemsize
@@ -69,7 +69,7 @@ def _raw(values: pa.Array, kind: type[np.generic], of: int = 1) -> NDArray[Any]:
 
 
 def _steps(values: NDArray[Any]) -> Ints:
-    """Return how many steps real numbers are away from zero: -0.0 is 0.0, and all NaNs are one after infinity."""
+    """Return how many steps real numbers are from zero: -0.0 equals 0.0, and every NaN comes right after infinity."""
     whole = np.int32 if values.dtype == np.float32 else np.int64
     bits = values.view(whole).astype(np.int64)
     steps = np.where(bits < 0, int(np.iinfo(whole).min) - bits, bits)
@@ -77,17 +77,17 @@ def _steps(values: NDArray[Any]) -> Ints:
     return np.where(np.isnan(values), infinite + 1, steps)
 
 
-def hashed(columns: list[pa.Array], rows: int) -> Hashes:
-    """Return a hash of each row of exact columns; distinct rows that share one are as rare as chance has it."""
-    found = np.zeros(rows, np.uint64)
+def hash_rows(columns: list[pa.Array], rows: int) -> Hashes:
+    """Return a hash for each row of exact columns; distinct rows collide only by chance."""
+    combined = np.zeros(rows, np.uint64)
     for column in columns:
         for part in _parts(column):
-            found = found * np.uint64(0x9E3779B97F4A7C15) ^ part
-    return found
+            combined = combined * np.uint64(0x9E3779B97F4A7C15) ^ part
+    return combined
 
 
 def _parts(values: pa.Array) -> list[Hashes]:
-    """Return hashes that together tell values apart: of numbers in parts of 32 bits, which doubles hold exactly."""
+    """Return hashes that together distinguish values; numbers are split into 32 bits, which doubles hold exactly."""
     if values.type == pa.large_binary():
         return [_text_hashes(values)]
     words = 2 if values.type == pa.int64() else 4
@@ -96,7 +96,7 @@ def _parts(values: pa.Array) -> list[Hashes]:
 
 
 def _text_hashes(values: pa.Array) -> Hashes:
-    """Return hashes of texts, in pieces whose bytes 32 bits can number."""
+    """Return hashes of texts, in pieces small enough for offsets of 32 bits."""
     if not len(values):
         return np.empty(0, np.uint64)
     edges = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
@@ -108,41 +108,41 @@ def _text_hashes(values: pa.Array) -> Hashes:
     return hashes(pa.Array.from_buffers(pa.binary(), len(values), [None, near, data]))
 
 
-def equal(left: pa.Array, right: pa.Array) -> Mask:
+def are_equal(left: pa.Array, right: pa.Array) -> Mask:
     """Tell which exact values are equal."""
     return pc.equal(left, right).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def at_most(left: pa.Array, right: pa.Array) -> Mask:
-    """Tell which exact values are not above others."""
+def are_at_most(left: pa.Array, right: pa.Array) -> Mask:
+    """Tell which exact values are less than or equal to others."""
     return pc.less_equal(left, right).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def ranks(values: pa.Array) -> Ints:
-    """Return at which place, from 0, each exact value comes among the distinct ones."""
+def rank_values(values: pa.Array) -> Ints:
+    """Return the rank of each exact value among the distinct ones, from 0."""
     return pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64) - 1  # type: ignore[no-any-return]
 
 
-def grouped(columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """Return an order of rows by their hashes, the first column, and then by value, and where equal ones start."""
+def group_rows(columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+    """Return an order of rows by hash (the first column), then by value, and where each group of equal rows starts."""
     keys = columns[0].to_numpy()
     order = np.argsort(keys, kind="stable")
     twins = keys[order][1:] == keys[order][:-1]
     shared = order[np.append(False, twins) | np.append(twins, False)] if len(keys) else order
     places = np.zeros((len(columns), len(keys)), np.int64)
     for place, column in zip(places[1:], columns[1:], strict=True):
-        place[shared] = ranks(column.take(pa.array(shared)))
+        place[shared] = rank_values(column.take(pa.array(shared)))
     if len(shared):
         order = np.lexsort((*places[:0:-1], keys))
     differs = np.any(np.diff(places[:, order], axis=1) != 0, axis=0) | (np.diff(keys[order]) != 0)
     return order, np.flatnonzero(np.append(True, differs))[: len(keys)]
 
 
-class Terms(NamedTuple):
-    """When marks hold.
+class MarkTerms(NamedTuple):
+    """When marks take effect, and where they come from.
 
     Attributes:
-        since: The event time that the watermark has to pass before the mark is in effect; ALWAYS if none.
+        since: The event time that the watermark must pass before the mark takes effect; ALWAYS if there is none.
         first: The first batch in which it was made.
         last: The last one.
     """
@@ -151,24 +151,24 @@ class Terms(NamedTuple):
     first: Ints
     last: Ints
 
-    def take(self, at: Ints | Mask) -> "Terms":
-        """Return those of some marks."""
-        return Terms(*(part[at] for part in self))
+    def take(self, at: Ints | Mask) -> "MarkTerms":
+        """Return the terms of some marks."""
+        return MarkTerms(*(part[at] for part in self))
 
-    def over(self, starts: Ints) -> "Terms":
-        """Return the terms of runs of marks that become one each."""
+    def combine(self, starts: Ints) -> "MarkTerms":
+        """Return the terms of runs of marks each of which is merged into one mark."""
         since, first = (np.minimum.reduceat(part, starts) for part in (self.since, self.first))
-        return Terms(since, first, np.maximum.reduceat(self.last, starts))
+        return MarkTerms(since, first, np.maximum.reduceat(self.last, starts))
 
-    def alike(self) -> Mask:
-        """Tell which marks may be one with the next: in effect at once, or of the same terms."""
+    def may_join_next(self) -> Mask:
+        """Tell which marks may be merged with the next: both take effect immediately, or their terms are the same."""
         since, first, last = (part[:-1] == part[1:] for part in self)
         return np.asarray(since & ((self.since[1:] == ALWAYS) | first & last))
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Disjoint spans of exact values, in rising order.
+    """Disjoint spans of exact values, in ascending order.
 
     Attributes:
         low: Where each begins.
@@ -181,34 +181,34 @@ class Spans:
     high: pa.Array
     open: NDArray[np.int8] | None = None
 
-    def at(self, asked: pa.Array) -> Ints:
-        """Return for each exact value the position of the span that holds it, -1 if there is none."""
-        at = _count(self.low, asked) - 1
+    def find(self, values: pa.Array) -> Ints:
+        """Return for each exact value the position of the span that contains it, -1 if there is none."""
+        at = _count(self.low, values) - 1
         if self.open is None:
-            return np.where((at >= 0) & (asked.to_numpy() <= self.high.to_numpy()[at]), at, -1)
-        at -= self.open[at] & equal(self.low.take(_from_zero(at)), asked)
-        return np.where((at >= 0) & at_most(asked, self.high.take(_from_zero(at))), at, -1)
+            return np.where((at >= 0) & (values.to_numpy() <= self.high.to_numpy()[at]), at, -1)
+        at -= self.open[at] & are_equal(self.low.take(_from_zero(at)), values)
+        return np.where((at >= 0) & are_at_most(values, self.high.take(_from_zero(at))), at, -1)
 
-    def touching(self, at: Ints) -> Mask:
-        """Tell for the spans at some positions whether nothing lies between each and the next one."""
+    def touch_next(self, at: Ints) -> Mask:
+        """Tell for the spans at these positions whether there is no gap before the next one."""
         ends, starts = self.high.take(pa.array(at)), self.low.take(pa.array(at + 1))
-        return equal(ends, starts) if self.open is not None else np.equal(ends.to_numpy() + 1, starts.to_numpy())
+        return are_equal(ends, starts) if self.open is not None else np.equal(ends.to_numpy() + 1, starts.to_numpy())
 
-    def coalesced(self, terms: Terms) -> "tuple[Spans, Terms]":
-        """Return disjoint spans that hold what any of these hold, which may overlap here, and their terms.
+    def coalesce(self, terms: MarkTerms) -> "tuple[Spans, MarkTerms]":
+        """Return disjoint spans with the same values as these, which may overlap here, and their terms.
 
-        Where spans overlap, the smallest `since` counts, and all batches. Neighbours become one as far as their terms
-        allow. The outcome depends on which values are held on which terms, not on how they were cut before.
+        Where spans overlap, the result has the smallest `since` and all batches. Neighbours are merged if their terms
+        allow it. The result depends only on which values have which terms, not on how they were divided before.
         """
         if self.open is None:
-            low, high, terms = _coalesced(self.low.to_numpy(), self.high.to_numpy(), terms)
+            low, high, terms = _coalesce(self.low.to_numpy(), self.high.to_numpy(), terms)
             return Spans(pa.array(low), pa.array(high)), terms
         # The n-th distinct value becomes 2n, and all that lies between it and the next becomes 2n + 1. Open ends may be
         # taken as closed: a mark, which has closed ones, holds what is next to a value only if it holds the value.
         values = pa.concat_arrays([self.low, self.high])
-        places = ranks(values)
+        places = rank_values(values)
         low, high = 2 * places[: len(terms.since)], 2 * places[len(terms.since) :]
-        low, high, terms = _coalesced(low, high, terms)
+        low, high, terms = _coalesce(low, high, terms)
         where = np.empty(len(values), np.int64)
         where[places] = np.arange(len(values))
         ends = [values.take(pa.array(where[place])) for place in (low // 2, (high + 1) // 2)]
@@ -219,20 +219,20 @@ def _from_zero(at: Ints) -> pa.Array:
     return pa.array(np.maximum(at, 0))
 
 
-def _count(ordered: pa.Array, asked: pa.Array) -> Ints:
-    """Return how many of the ordered values are not above each of those asked."""
+def _count(ordered: pa.Array, values: pa.Array) -> Ints:
+    """Return for each value how many of the ordered ones are less than or equal to it."""
     if ordered.type == pa.int64():
-        return np.asarray(np.searchsorted(ordered.to_numpy(), asked.to_numpy(), side="right"))
-    low, high = np.zeros(len(asked), np.int64), np.full(len(asked), len(ordered))
+        return np.asarray(np.searchsorted(ordered.to_numpy(), values.to_numpy(), side="right"))
+    low, high = np.zeros(len(values), np.int64), np.full(len(values), len(ordered))
     while len(rows := np.flatnonzero(low < high)):
         middle = (low[rows] + high[rows]) // 2
-        below = at_most(ordered.take(pa.array(middle)), asked.take(pa.array(rows)))
+        below = are_at_most(ordered.take(pa.array(middle)), values.take(pa.array(rows)))
         low[rows[below]] = middle[below] + 1
         high[rows[~below]] = middle[~below]
     return low
 
 
-def _coalesced(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
+def _coalesce(low: Ints, high: Ints, terms: MarkTerms) -> tuple[Ints, Ints, MarkTerms]:
     """Return closed intervals of whole numbers, disjoint and coalesced."""
     if not len(low):
         return low, high, terms
@@ -240,25 +240,25 @@ def _coalesced(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
     low, reach, terms = low[order], np.maximum.accumulate(high[order]), terms.take(order)
     if np.any(low[1:] <= reach[:-1]) and np.any(terms.since != ALWAYS):
         low, reach, terms = _cut(low, high[order], terms)
-    one = ((low[1:] <= reach[:-1]) | (low[1:] - 1 == reach[:-1])) & terms.alike()
+    one = ((low[1:] <= reach[:-1]) | (low[1:] - 1 == reach[:-1])) & terms.may_join_next()
     starts = np.flatnonzero(np.append(True, ~one))
-    return low[starts], reach[np.append(starts[1:], len(low)) - 1], terms.over(starts)
+    return low[starts], reach[np.append(starts[1:], len(low)) - 1], terms.combine(starts)
 
 
-def _cut(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
-    """Cut closed intervals wherever one begins or ends; of the pieces that fall together one is left."""
+def _cut(low: Ints, high: Ints, terms: MarkTerms) -> tuple[Ints, Ints, MarkTerms]:
+    """Cut closed intervals wherever one begins or ends, and return the distinct pieces."""
     cuts = np.unique(np.concatenate([low, high[high < _LAST] + 1]))
     begin, end = np.searchsorted(cuts, low), np.searchsorted(cuts, high, side="right")
     depth = np.cumsum(np.bincount(begin, minlength=len(cuts) + 1) - np.bincount(end, minlength=len(cuts) + 1))
-    held = depth[:-1] > 0
-    since, first, last = (_least(part, begin, end, len(cuts)) for part in (terms.since, terms.first, ~terms.last))
-    return cuts[held], np.append(cuts[1:] - 1, _LAST)[held], Terms(since, first, ~last).take(held)
+    covered = depth[:-1] > 0
+    since, first, last = (_find_least(part, begin, end, len(cuts)) for part in (terms.since, terms.first, ~terms.last))
+    return cuts[covered], np.append(cuts[1:] - 1, _LAST)[covered], MarkTerms(since, first, ~last).take(covered)
 
 
-def _least(values: Ints, begin: Ints, end: Ints, size: int) -> Ints:
-    """Return for each of some places the least value of the intervals [begin, end) that hold it.
+def _find_least(values: Ints, begin: Ints, end: Ints, size: int) -> Ints:
+    """Return for each position the least value of the intervals [begin, end) that contain it.
 
-    An interval is the union of two whose length is a power of two, and each of those of two half as long.
+    An interval is the union of two whose length is a power of two, each of which consists of two half as long.
     """
     least = np.full(size, _LAST)
     level = np.frexp((end - begin).astype(np.float64))[1] - 1

@@ -1,4 +1,4 @@
-"""The tuples that are stored, as the dead rule reads them: columns of a stream over all its chunks."""
+"""The stored tuples of a join by column, over all chunks of a stream, as the rules of this package read them."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -15,36 +15,36 @@ from watersmeet.state.store.deletion_vectors import live_rows
 from watersmeet.state.store.store import Store
 
 
-class Distinct(NamedTuple):
-    """Rows with those that are alike counted as one.
+class DistinctRows(NamedTuple):
+    """Rows grouped into kinds of equal rows.
 
     Attributes:
         rows: One row of each kind.
-        kind: For each row which of these is its own.
+        kind: For each row the position of its kind.
     """
 
     rows: Ints
     kind: Ints
 
 
-class Stored:
-    """The live rows of a join, numbered stream by stream in the order of their chunks; columns are read when asked for.
+class StoredColumns:
+    """The live rows of a join, numbered by stream in the order of their chunks; columns are read on first use.
 
     Args:
         query: The join.
-        store: Where they are.
+        store: The store of its state.
         chunks: The chunks.
     """
 
     def __init__(self, query: Query, store: Store, chunks: Sequence[Chunk]) -> None:
         self._query, self._store = query, store
         self._chunks = [[chunk for chunk in chunks if chunk.stream == at] for at in range(len(query.streams))]
-        self._live = [[live_rows(store, chunk) for chunk in found] for found in self._chunks]
+        self._live = [[live_rows(store, chunk) for chunk in own] for own in self._chunks]
         self._columns: dict[Column, pa.Array] = {}
-        self._distinct: dict[tuple[int, tuple[Column, ...]], Distinct] = {}
+        self._distinct: dict[tuple[int, tuple[Column, ...]], DistinctRows] = {}
 
     def rows(self, stream: int) -> int:
-        """Return how many rows a stream has."""
+        """Return the number of live rows of a stream."""
         return sum(map(len, self._live[stream]))
 
     def column(self, column: Column) -> pa.Array:
@@ -52,7 +52,7 @@ class Stored:
         if column not in self._columns:
             time = self._query.streams[column.stream].time_type
             parts = [
-                _taken(self._store.open(chunk, time).column(column), rows)
+                _take(self._store.open(chunk, time).column(column), rows)
                 for chunk, rows in zip(self._chunks[column.stream], self._live[column.stream], strict=True)
             ]
             self._columns[column] = pa.concat_arrays(parts) if parts else pa.array([], self._query.type_of(column))
@@ -60,26 +60,26 @@ class Stored:
 
     def times(self, stream: int) -> Ints:
         """Return the event times of all live rows of a stream."""
-        return self._numbers(stream, lambda rows: rows.ts)
+        return self._read_numbers(stream, lambda rows: rows.ts)
 
-    def contents(self, stream: int) -> Ints:
-        """Return the content hashes of all live rows of a stream, which must keep them."""
-        return self._numbers(stream, lambda rows: rows.hashes)
+    def content_hashes(self, stream: int) -> Ints:
+        """Return the content hashes of all live rows of a stream that stores them."""
+        return self._read_numbers(stream, lambda rows: rows.hashes)
 
-    def _numbers(self, stream: int, of: Callable[[Rows], Ints]) -> Ints:
+    def _read_numbers(self, stream: int, of: Callable[[Rows], Ints]) -> Ints:
         time = self._query.streams[stream].time_type
-        named = zip(self._chunks[stream], self._live[stream], strict=True)
-        return np.concatenate([np.empty(0, np.int64), *(of(self._store.open(c, time))[rows] for c, rows in named)])
+        live = zip(self._chunks[stream], self._live[stream], strict=True)
+        return np.concatenate([np.empty(0, np.int64), *(of(self._store.open(c, time))[rows] for c, rows in live)])
 
-    def distinct(self, stream: int, columns: Collection[Column]) -> "Distinct":
-        """Return the rows of a stream with those that are alike in some columns counted as one."""
+    def find_distinct(self, stream: int, columns: Collection[Column]) -> "DistinctRows":
+        """Return the rows of a stream grouped by their values in some columns."""
         key = stream, tuple(sorted(columns))
         if key not in self._distinct:
-            self._distinct[key] = distinct([self.column(column) for column in key[1]], self.rows(stream))
+            self._distinct[key] = find_distinct([self.column(column) for column in key[1]], self.rows(stream))
         return self._distinct[key]
 
-    def located(self, stream: int, rows: Ints) -> dict[str, Ints]:
-        """Return where rows are: their row numbers in each chunk, by the chunk's id."""
+    def locate(self, stream: int, rows: Ints) -> dict[str, Ints]:
+        """Return the numbers of rows within their chunks, by the ids of the chunks."""
         ends = np.cumsum([0, *map(len, self._live[stream])])
         at = np.searchsorted(ends, rows, "right") - 1
         return {
@@ -88,38 +88,38 @@ class Stored:
         }
 
 
-def _taken(values: pa.Array, rows: Ints) -> pa.Array:
+def _take(values: pa.Array, rows: Ints) -> pa.Array:
     return values if len(values) == len(rows) else values.take(pa.array(rows))
 
 
-def distinct(columns: Sequence[pa.Array], rows: int) -> Distinct:
-    """Return rows with those whose values are alike in all columns counted as one."""
+def find_distinct(columns: Sequence[pa.Array], rows: int) -> DistinctRows:
+    """Return rows grouped by their values in all columns."""
     kind, kinds = np.zeros(rows, np.int64), 1
     for values in columns:
-        codes, count = _codes(values)
+        codes, count = _encode(values)
         kind, kinds = kind * count + codes, kinds * count
         if kinds > rows and kinds > count:  # so that the product stays small
             _, kind = np.unique(kind, return_inverse=True)
             kinds = int(kind.max(initial=-1)) + 1
-    return _numbered(kind, kinds)
+    return _number_kinds(kind, kinds)
 
 
-def _numbered(kind: Ints, kinds: int) -> Distinct:
-    """Return the first row of each of some kinds that has rows, without sorting the rows."""
+def _number_kinds(kind: Ints, kinds: int) -> DistinctRows:
+    """Return the kinds that have rows, each with its first row, without sorting the rows."""
     first = np.full(kinds, -1)
-    first[kind[::-1]] = np.arange(len(kind))[::-1]  # of several rows of a kind the first is written last
-    found = np.flatnonzero(first >= 0)
-    if len(found) == kinds:
-        return Distinct(first, kind)
+    first[kind[::-1]] = np.arange(len(kind))[::-1]  # the first row of a kind is written last
+    present = np.flatnonzero(first >= 0)
+    if len(present) == kinds:
+        return DistinctRows(first, kind)
     number = np.empty(kinds, np.int64)
-    number[found] = np.arange(len(found))
-    return Distinct(first[found], number[kind])
+    number[present] = np.arange(len(present))
+    return DistinctRows(first[present], number[kind])
 
 
-def _codes(values: pa.Array) -> tuple[Ints, int]:
-    """Return a number for each value, the same for those that are alike; of types that can't be compared all differ."""
+def _encode(values: pa.Array) -> tuple[Ints, int]:
+    """Return a number for each value, the same for equal ones; values that can't be compared get distinct numbers."""
     try:
-        found = values.dictionary_encode(null_encoding="encode")
+        encoded = values.dictionary_encode(null_encoding="encode")
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return np.arange(len(values)), max(1, len(values))
-    return found.indices.to_numpy().astype(np.int64), max(1, len(found.dictionary))
+    return encoded.indices.to_numpy().astype(np.int64), max(1, len(encoded.dictionary))

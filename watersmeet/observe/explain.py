@@ -6,7 +6,7 @@ from typing import Any
 from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import UNKNOWN, Host, led, start, view
 from watersmeet.formatting import count_inputs
-from watersmeet.metadata.constraints import Speaking
+from watersmeet.metadata.constraints import PunctuationScheme
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.funnel import format_funnel
 from watersmeet.ordering import JoinOrder, Ordering
@@ -131,15 +131,15 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
 
 def _explain_retention(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield a stream's constraints, what closes it for the tuples of others, and whether its own are kept for ever."""
-    for promise in query.streams[stream].promises:
-        kind = "punctuations" if isinstance(promise, Speaking) else "promises"
-        yield f"    {kind}: {query.describe_constraint(stream, promise)}"
-    yield from (f"    closed by {way}" for way in outlook.closing(stream))
-    if outlook.open(stream):
+    for constraint in query.streams[stream].constraints:
+        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "promises"
+        yield f"    {kind}: {query.describe_constraint(stream, constraint)}"
+    yield from (f"    closed by {way}" for way in outlook.describe_closing(stream))
+    if outlook.is_never_closed(stream):
         yield "    nothing ever closes it"
-    if outlook.endless(stream):
+    if outlook.is_endless(stream):
         yield "    its tuples are kept for ever"
-    yield from (f"    {reason}" for reason in outlook.superseded(stream))
+    yield from (f"    {reason}" for reason in outlook.describe_superseding(stream))
 
 
 def _explain_spark(query: Query) -> Iterator[str]:

@@ -11,7 +11,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.batch.side_outputs import SAMPLES
 from watersmeet.batch.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.formatting import format_time
-from watersmeet.metadata.constraint_state import counted
+from watersmeet.metadata.constraint_state import count_marks
 from watersmeet.observe.funnel import funnel
 from watersmeet.observe.hints import find_hints
 from watersmeet.observe.lateness import needed_delay
@@ -88,7 +88,7 @@ def batch_progress(
         "idle": _idle_streams(plan.query, manifest),
         "merges": sum(len(task.state.merged) for task in tasks),
         "strays": sum(task.work.strays for task in tasks),
-        "promises": counted(dict(zip(names, manifest.promises, strict=False))),
+        "promises": count_marks(dict(zip(names, manifest.constraints, strict=False))),
     }
 
 

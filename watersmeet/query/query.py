@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from watersmeet.arguments import format_seconds
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, described, read_by
+from watersmeet.metadata.constraints import (
+    Constraint,
+    ForeignKey,
+    InheritedPunctuations,
+    PunctuationScheme,
+    describe_constraint,
+    fields_read_by,
+)
 from watersmeet.predicate.model import Column, Conjunct, Dialect, FixedColumn, HiddenColumn, PythonPredicate
 from watersmeet.predicate.numbers import can_hash, has_numbers
 from watersmeet.predicate.types import spark_name
@@ -81,7 +88,7 @@ class StreamSpec:
         tests: Conjuncts over this stream alone, tested at intake; a tuple that fails one is not stored.
         nested: How its times follow from its join, if the stream is one.
         ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
-        promises: Its constraints: which rows can no longer come.
+        constraints: What limits which of its rows can still come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other.
         refreshed: Whether it is a table that is read for each batch, and its rows replaced.
         derived: Whether its window follows from conditions on event times.
@@ -98,7 +105,7 @@ class StreamSpec:
     tests: "tuple[Test, ...]" = ()
     nested: NestedTimes | None = None
     ahead: int | None = None
-    promises: tuple[Promise, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     table: bool = False
     refreshed: bool = False
     derived: bool = False
@@ -128,7 +135,9 @@ class StreamSpec:
     @property
     def inherited_punctuations(self) -> frozenset[tuple[int, int]]:
         """The punctuations that it inherits from its join; see `Inherited`."""
-        return frozenset(promise.source for promise in self.promises if isinstance(promise, Inherited))
+        return frozenset(
+            constraint.source for constraint in self.constraints if isinstance(constraint, InheritedPunctuations)
+        )
 
     @property
     def columns(self) -> list[pa.Field]:
@@ -431,15 +440,17 @@ class Query:
     @cached_property
     def constrained_streams(self) -> frozenset[int]:
         """The streams with constraints."""
-        return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
+        return frozenset(at for at, stream in enumerate(self.streams) if stream.constraints)
 
     @cached_property
     def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns of new rows that constraints read, including those of other streams."""
-        needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
-        for promise in (promise for stream in self.streams for promise in stream.promises):
-            if isinstance(promise, ForeignKey):
-                needed[promise.parent.stream].add(promise.parent.field)
+        needed = [
+            {at for constraint in stream.constraints for at in fields_read_by(constraint)} for stream in self.streams
+        ]
+        for constraint in (constraint for stream in self.streams for constraint in stream.constraints):
+            if isinstance(constraint, ForeignKey):
+                needed[constraint.parent.stream].add(constraint.parent.field)
         return tuple(map(frozenset, needed))
 
     @cached_property
@@ -555,11 +566,11 @@ class Query:
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
-            for promise in stream.promises:
-                kind = "punctuations" if isinstance(promise, Speaking) else "constraints"
-                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, promise))
+            for constraint in stream.constraints:
+                kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "constraints"
+                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, constraint))
         return parts
 
-    def describe_constraint(self, stream: int, promise: Promise) -> str:
+    def describe_constraint(self, stream: int, constraint: Constraint) -> str:
         """Return a constraint of a stream in words."""
-        return described(stream, promise, self.name_of, self.type_of)
+        return describe_constraint(stream, constraint, self.name_of, self.type_of)

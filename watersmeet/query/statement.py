@@ -10,8 +10,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.metadata.constraint_clauses import WINDOW, parse_promise
-from watersmeet.metadata.declarations import Constraint, Punctuations
+from watersmeet.metadata.constraint_clauses import WINDOW, parse_constraint
+from watersmeet.metadata.declarations import ConstraintDeclaration, Punctuations
 from watersmeet.predicate.scope import same_name
 from watersmeet.predicate.source import Source
 from watersmeet.query.sql_joins import JoinClause, JoinKind, split_joins, split_subqueries
@@ -27,7 +27,7 @@ class Brackets(NamedTuple):
 
     window: Window = Window()
     time: str | None = None
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
 
 
@@ -43,7 +43,7 @@ def parse_brackets(text: str, tokens: Sequence[Token]) -> Brackets:
         raise window_error(text, tokens)
     parts = split_at_commas(text, tokens[1:-1], "Something is missing between two commas.")
     windows = [part for part in parts if part[0].text.upper() in WINDOW or part[0].token_type is TokenType.NUMBER]
-    constraints = [parse_promise(text, part) for part in parts if part not in windows]
+    constraints = [parse_constraint(text, part) for part in parts if part not in windows]
     window, time = _window(text, tokens, [token for part in windows for token in part]) if windows else (Window(), None)
     return Brackets(
         window,
@@ -121,7 +121,7 @@ class SourceStream:
     name: str
     window: Window
     time: str | None
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
     alias_of: str | None = None
 

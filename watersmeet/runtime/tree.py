@@ -9,8 +9,7 @@ from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, Kind
 from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Inherited
-from watersmeet.metadata.plan import Number
+from watersmeet.metadata.constraints import ConstraintId, InheritedPunctuations
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport
@@ -45,7 +44,7 @@ class Job(NamedTuple):
         return frozenset(propagated).union(*(chunk.files for chunk in chunks), *(one.paths for one in constraints))
 
     @property
-    def propagated(self) -> list[tuple[Number, MarkFile]]:
+    def propagated(self) -> list[tuple[ConstraintId, MarkFile]]:
         """The punctuations for an outer join, by the constraint they come from."""
         return [pair for report in self.reports for pair in report.metadata.propagated]
 
@@ -90,10 +89,10 @@ def inherit(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
         inner: What came of the joins that are streams of it, by position.
     """
     inherited = {
-        (at, number): tuple(file for source, file in job.propagated if source == promise.source)
+        (at, number): tuple(file for source, file in job.propagated if source == constraint.source)
         for at, job in inner.items()
-        for number, promise in enumerate(plan.query.streams[at].promises)
-        if isinstance(promise, Inherited)
+        for number, constraint in enumerate(plan.query.streams[at].constraints)
+        if isinstance(constraint, InheritedPunctuations)
     }
     files = {number: files for number, files in inherited.items() if files}
     return replace(plan, metadata=replace(plan.metadata, inherited=files))

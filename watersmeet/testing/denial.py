@@ -1,7 +1,7 @@
-"""What streams promise, and which rows that denies, by brute force; a part of the oracle.
+"""Constraints of streams, and the rows that they deny, by brute force; a part of the oracle.
 
-In columns that promises name, values are None (NULL), bool, int, float, Decimal, str, bytes, date or datetime (without
-a zone, or in UTC), and those of one column are of one type.
+In columns that constraints name, values are None (NULL), bool, int, float, Decimal, str, bytes, date or datetime
+(without a zone, or in UTC), and those of one column are of one type.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Literal
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 Batches = Sequence[Sequence[Row]]
-Place = tuple[int, Any]
-Announced = tuple[int, Row]
+Rank = tuple[int, Any]
+Announcement = tuple[int, Row]
 """A punctuation: its event time, and the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class UniqueKey:
     """Denies the values of `columns`, taken together, that an earlier batch has brought."""
 
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
+class Clusters:
     """Denies a value once `slack + 1` batches in a row have lacked it; batches without any value do not count."""
 
     column: str
@@ -36,7 +36,7 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class Order:
     """Denies values below the largest of the earlier batches (above the smallest, if `falling`) by more than `slack`.
 
     NaN is above all other values, so only a falling order denies it; it moves no frontier.
@@ -49,7 +49,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ParentKey:
     """Denies nothing; rows are orphans whose value is denied as `parent_column` of `parent` and was never accepted."""
 
     column: str
@@ -58,7 +58,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuated:
+class PunctuationFlag:
     """Denies what punctuations announce: they are the rows of the stream whose `flag` is TRUE.
 
     Attributes:
@@ -74,107 +74,110 @@ class Punctuated:
     effect: Literal["batch", "watermark"] = "batch"
 
 
-Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
+OracleConstraint = UniqueKey | Clusters | Order | ParentKey | PunctuationFlag
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """The rows of a stream that its promises deny after some batch; those that will be late are not meant."""
+    """The rows of a stream that its constraints deny after a batch; late rows are not among them."""
 
-    tests: Sequence[tuple[Promise, Test]] = ()
+    tests: Sequence[tuple[OracleConstraint, Test]] = ()
 
     def __contains__(self, row: Row) -> bool:
         return bool(self.reasons(row))
 
-    def reasons(self, row: Row) -> list[Promise]:
-        """The promises that deny a row."""
-        return [promise for promise, denies in self.tests if denies(row)]
+    def reasons(self, row: Row) -> list[OracleConstraint]:
+        """The constraints that deny a row."""
+        return [constraint for constraint, denies in self.tests if denies(row)]
 
     def denies_value(self, column: str, value: Any) -> bool:
-        """Whether a promise about this column alone denies all rows with that value."""
-        return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
+        """Whether a constraint on this column alone denies all rows with that value."""
+        return any(_columns(constraint) == {column} and denies({column: value}) for constraint, denies in self.tests)
 
 
-def lacks_a_value(told: Iterable[Punctuated], punctuation: Row) -> bool:
-    """Whether a punctuation has NULL where its pattern needs a value."""
-    return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
+def lacks_a_value(constraints: Iterable[PunctuationFlag], punctuation: Row) -> bool:
+    """Whether a punctuation has NULL where its pattern requires a value."""
+    names = (name for constraint in constraints for ends in _ends(constraint).values() for name in ends)
+    return any(punctuation[name] is None for name in names)
 
 
-def _ends(promise: Punctuated) -> dict[str, tuple[str, str]]:
+def _ends(constraint: PunctuationFlag) -> dict[str, tuple[str, str]]:
     """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
-    return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
+    return {column: (at, at) if isinstance(at, str) else at for column, at in constraint.on.items()}
 
 
-def _columns(promise: Promise) -> set[str]:
-    """The columns on whose values alone it depends whether a promise denies a row."""
-    match promise:
-        case Key(columns):
+def _columns(constraint: OracleConstraint) -> set[str]:
+    """The columns whose values alone decide whether a constraint denies a row."""
+    match constraint:
+        case UniqueKey(columns):
             return set(columns)
-        case Clustered(column) | Ordered(column):
+        case Clusters(column) | Order(column):
             return {column}
-        case Punctuated():
-            return set(promise.on)
-        case ForeignKey():
+        case PunctuationFlag():
+            return set(constraint.on)
+        case ParentKey():
             return set()
 
 
-def denying(promise: Promise, batches: Batches, punctuations: Iterable[Announced], watermark: int | None) -> Test:
-    """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
-    match promise:
-        case Key():
-            return _seen(promise, batches)
-        case Clustered():
-            return _over(promise, batches)
-        case Ordered():
-            return _beyond(promise, batches)
-        case Punctuated():
-            return _announced(promise, punctuations, watermark)
-        case ForeignKey():
-            return _nothing
+def denial_test(
+    constraint: OracleConstraint, batches: Batches, punctuations: Iterable[Announcement], watermark: int | None
+) -> Test:
+    """What a constraint denies after these batches of data rows and these punctuations, at this join watermark."""
+    match constraint:
+        case UniqueKey():
+            return _deny_repeated(constraint, batches)
+        case Clusters():
+            return _deny_ended_runs(constraint, batches)
+        case Order():
+            return _deny_beyond_frontier(constraint, batches)
+        case PunctuationFlag():
+            return _deny_announced(constraint, punctuations, watermark)
+        case ParentKey():
+            return _deny_nothing
 
 
-def _nothing(row: Row) -> bool:
+def _deny_nothing(row: Row) -> bool:
     return False
 
 
-def _seen(key: Key, batches: Batches) -> Test:
+def _deny_repeated(key: UniqueKey, batches: Batches) -> Test:
     """Denies values that any row has had, if none of them is NULL."""
-    seen = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
+    repeated = {tuple(_rank(row[column]) for column in key.columns) for rows in batches for row in rows}
 
     def denies(row: Row) -> bool:
         values = [row[column] for column in key.columns]
-        return None not in values and tuple(map(_place, values)) in seen
+        return None not in values and tuple(map(_rank, values)) in repeated
 
     return denies
 
 
-def _over(run: Clustered, batches: Batches) -> Test:
+def _deny_ended_runs(run: Clusters, batches: Batches) -> Test:
     """Denies values that too many batches in a row have lacked; for ever, even if they come again."""
-    lacked: dict[Place, int] = {}  # by how many of the last batches
-    over: set[Place] = set()
+    lacked: dict[Rank, int] = {}  # by how many of the last batches
+    over: set[Rank] = set()
     for rows in batches:
-        present = {_place(row[run.column]) for row in rows if row[run.column] is not None}
+        present = {_rank(row[run.column]) for row in rows if row[run.column] is not None}
         if present:
             lacked = {place: times + 1 for place, times in lacked.items()} | dict.fromkeys(present, 0)
             over |= {place for place, times in lacked.items() if times > run.slack}
     return _at(run.column, lambda place: place in over)
 
 
-def _beyond(order: Ordered, batches: Batches) -> Test:
+def _deny_beyond_frontier(order: Order, batches: Batches) -> Test:
     """Denies values on the far side of the frontier and its slack, never at it."""
     values = [row[order.column] for rows in batches for row in rows]
     values = [value for value in values if value is not None and not _is_nan(value)]
     if not values:
-        return _nothing
-    frontier = min(values, key=_place) if order.falling else max(values, key=_place)
+        return _deny_nothing
+    frontier = min(values, key=_rank) if order.falling else max(values, key=_rank)
     try:
-        bound = _place(_loosened(frontier, order))
+        bound = _rank(_loosened(frontier, order))
     except OverflowError:  # outside the calendar, and no value lies further out
-        return _nothing
+        return _deny_nothing
     return _at(order.column, (lambda place: place > bound) if order.falling else (lambda place: place < bound))
 
 
-def _loosened(frontier: Any, order: Ordered) -> Any:
+def _loosened(frontier: Any, order: Order) -> Any:
     """The frontier moved back by the slack; only floats are rounded."""
     slack: Any = order.slack
     if not slack:
@@ -185,36 +188,36 @@ def _loosened(frontier: Any, order: Ordered) -> Any:
         return frontier + slack if order.falling else frontier - slack
 
 
-def _announced(promise: Punctuated, punctuations: Iterable[Announced], watermark: int | None) -> Test:
+def _deny_announced(constraint: PunctuationFlag, punctuations: Iterable[Announcement], watermark: int | None) -> Test:
     """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
-    by_batch = promise.effect == "batch"
-    said = [
+    by_batch = constraint.effect == "batch"
+    effective = [
         row
         for ts, row in punctuations
-        if row.get(promise.flag) and (by_batch or (watermark is not None and ts < watermark))
+        if row.get(constraint.flag) and (by_batch or (watermark is not None and ts < watermark))
     ]
-    ends = _ends(promise)
+    ends = _ends(constraint)
 
     def fits(row: Row, pattern: Row) -> bool:
         return all(
-            row[column] is not None and _place(pattern[low]) <= _place(row[column]) <= _place(pattern[high])
+            row[column] is not None and _rank(pattern[low]) <= _rank(row[column]) <= _rank(pattern[high])
             for column, (low, high) in ends.items()
         )
 
-    return lambda row: any(fits(row, pattern) for pattern in said)
+    return lambda row: any(fits(row, pattern) for pattern in effective)
 
 
-def _at(column: str, test: Callable[[Place], bool]) -> Test:
+def _at(column: str, test: Callable[[Rank], bool]) -> Test:
     """A test of one column, in which NULL fails."""
-    return lambda row: row[column] is not None and test(_place(row[column]))
+    return lambda row: row[column] is not None and test(_rank(row[column]))
 
 
 def has(column: str, value: Any) -> Test:
     """The test of rows with a value, by Spark's equality; NULL is nobody's."""
-    return _at(column, lambda place: place == _place(value))
+    return _at(column, lambda place: place == _rank(value))
 
 
-def _place(value: Any) -> Place:
+def _rank(value: Any) -> Rank:
     """Where a value stands in Spark's order: NaN equals itself and is highest; 0.0 and -0.0 are one."""
     return (1, 0) if _is_nan(value) else (0, value)
 

@@ -3,7 +3,7 @@
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
 purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds. What promises of streams deny is said in `denial.py`.
+Times, sizes, steps and delays are whole microseconds. What the constraints of streams deny is defined in `denial.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Literal, get_args
 
-from watersmeet.testing.denial import Clustered as Clustered
-from watersmeet.testing.denial import Denial, Row, denying, has, lacks_a_value
-from watersmeet.testing.denial import ForeignKey as ForeignKey
-from watersmeet.testing.denial import Key as Key
-from watersmeet.testing.denial import Ordered as Ordered
-from watersmeet.testing.denial import Promise as Promise
-from watersmeet.testing.denial import Punctuated as Punctuated
+from watersmeet.testing.denial import Clusters as Clusters
+from watersmeet.testing.denial import Denial, Row, denial_test, has, lacks_a_value
+from watersmeet.testing.denial import OracleConstraint as OracleConstraint
+from watersmeet.testing.denial import Order as Order
+from watersmeet.testing.denial import ParentKey as ParentKey
+from watersmeet.testing.denial import PunctuationFlag as PunctuationFlag
+from watersmeet.testing.denial import UniqueKey as UniqueKey
 
 Predicate = Callable[[dict[str, Row]], bool | None]
 BEFORE_ALL = -(10**30)
@@ -88,7 +88,7 @@ class Stream:
     delay: int = 0
     ahead: int | None = None
     """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
-    promises: Sequence[Promise] = ()
+    constraints: Sequence[OracleConstraint] = ()
     table: bool = False
     """Whether it is a table: its rows, whatever their times, are there before all others; they have no say in T, in
     watermarks or in who is late. Its window is unbounded, and all of them come in the first batch."""
@@ -125,7 +125,7 @@ class Outcome:
         late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
         rejected: Rows without an event time, or with one too far ahead; punctuations with NULL in a column they need.
         denied: Tuples that are in time but denied after the batch before theirs, in order of arrival, each with the
-            first of its stream's promises that denies it.
+            first of its stream's constraints that denies it.
         punctuations: Those not rejected, in order of arrival.
         orphans: Accepted tuples found to have no parent, each once, with the first batch after which that is known.
         watermarks: The join watermark after each batch; None is minus infinity.
@@ -135,7 +135,7 @@ class Outcome:
     results: Counter[tuple[tuple[Any, ...], int]] = field(default_factory=Counter)
     late: list[Arrival] = field(default_factory=list)
     rejected: list[Arrival] = field(default_factory=list)
-    denied: list[tuple[Arrival, Promise]] = field(default_factory=list)
+    denied: list[tuple[Arrival, OracleConstraint]] = field(default_factory=list)
     punctuations: list[Arrival] = field(default_factory=list)
     orphans: list[tuple[int, Arrival]] = field(default_factory=list)
     watermarks: dict[int, int | None] = field(default_factory=dict)
@@ -235,10 +235,10 @@ class _Intake:
         """What becomes of a row; the others of its batch have no say in it."""
         if self.streams[arrival.stream].table:
             return "accepted"
-        told = _told(self.streams[arrival.stream], arrival.row)
-        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(told, arrival.row):
+        announcing = _punctuated_by(self.streams[arrival.stream], arrival.row)
+        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(announcing, arrival.row):
             return "rejected"
-        if told:
+        if announcing:
             return "punctuation"
         if self.watermark is not None and arrival.ts < self.watermark:
             return "late"
@@ -285,9 +285,12 @@ class _Intake:
         denials = {}
         for name, stream in self.streams.items():
             own = [a.row for a in arrivals if a.stream == name]
-            self.data[name].append([row for row in own if not _told(stream, row)])
-            said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
-            tests = [(promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
+            self.data[name].append([row for row in own if not _punctuated_by(stream, row)])
+            punctuations = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
+            tests = [
+                (constraint, denial_test(constraint, self.data[name], punctuations, self.watermark))
+                for constraint in stream.constraints
+            ]
             denials[name] = Denial(tests)
         return denials
 
@@ -299,10 +302,10 @@ class _Intake:
 
     def is_orphan(self, arrival: Arrival) -> bool:
         """Whether the parent that some foreign key asks for was never accepted, and no longer can be."""
-        keys = [p for p in self.streams[arrival.stream].promises if isinstance(p, ForeignKey)]
+        keys = [p for p in self.streams[arrival.stream].constraints if isinstance(p, ParentKey)]
         return any(self.has_no_parent(key, arrival.row[key.column]) for key in keys)
 
-    def has_no_parent(self, key: ForeignKey, value: Any) -> bool:
+    def has_no_parent(self, key: ParentKey, value: Any) -> bool:
         """Whether `value` is denied in the parent stream, as NULL never is, and none of its accepted rows has it."""
         if not self.denials[key.parent].denies_value(key.parent_column, value):
             return False
@@ -316,9 +319,13 @@ def _ts(arrival: Arrival) -> int:
     return arrival.ts
 
 
-def _told(stream: Stream, row: Row) -> list[Punctuated]:
-    """The promises of which a row is a punctuation."""
-    return [promise for promise in stream.promises if isinstance(promise, Punctuated) and row.get(promise.flag)]
+def _punctuated_by(stream: Stream, row: Row) -> list[PunctuationFlag]:
+    """The constraints of which a row is a punctuation."""
+    return [
+        constraint
+        for constraint in stream.constraints
+        if isinstance(constraint, PunctuationFlag) and row.get(constraint.flag)
+    ]
 
 
 class _Join:

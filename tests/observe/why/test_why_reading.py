@@ -13,7 +13,7 @@ import pytest
 
 from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.metadata.constraints import Key, Ordered
+from watersmeet.metadata.constraints import Key, SortOrder
 from watersmeet.observe.why import join_state
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
 from watersmeet.observe.why.question import find_join, parse_question
@@ -47,9 +47,9 @@ WHERE = "a.k = b.k AND exp(a.x) < b.x AND abs(a.id - b.id) < 3 AND levenshtein(a
 
 def query_of(where: str = WHERE) -> Query:
     a = StreamSpec(
-        "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), promises=(Key((0,)),)
+        "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), constraints=(Key((0,)),)
     )
-    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(Ordered(4, slack=Decimal("1.5")),))
+    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, constraints=(SortOrder(4, slack=Decimal("1.5")),))
     names = [(s.name, s.schema) for s in (a, b)]
     return Query((a, b), parse_where(where, names, (), TOKYO), where, dialect=TOKYO)
 
@@ -190,6 +190,16 @@ def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
         (tmp_path / "why.json").write_bytes(damage)
         with pytest.raises(StateError, match=r"why\.json, is damaged.*; start the query once, which writes it anew\.$"):
             read_descriptions(store)
+
+
+def test_constraints_keep_the_name_under_which_earlier_versions_stored_them(tmp_path: Path) -> None:
+    query, store = query_of(), Store(str(tmp_path))
+    constrained = tuple(replace(stream, constraints=(Key((0,)),)) for stream in query.streams)
+    description = WhyDescription(replace(query, streams=constrained), OutputFiles("me", {}, None, {}))
+    write_descriptions(store, {"j": description})
+    content = (tmp_path / "why.json").read_text()
+    assert '"promises"' in content and '"constraints"' not in content
+    assert read_descriptions(store)["j"].query.streams == constrained
 
 
 def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:

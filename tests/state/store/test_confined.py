@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.metadata.constraint_state import MarkFile, Promised
+from watersmeet.metadata.constraint_state import ConstraintState, MarkFile
 from watersmeet.state.chunks.chunk import lies_in
+from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store import local_files
 from watersmeet.state.store.store import Store
 
@@ -59,7 +60,10 @@ def test_columns_that_are_not_what_they_claim(store: Store) -> None:
 
 
 @pytest.mark.parametrize("path", ["marks/", "/marks/x", "marks/../x", "chunks/x", "marks//x", "marks/.", "marks/\0"])
-def test_marks_lie_in_their_folder(path: str) -> None:
+def test_marks_lie_in_their_folder(tmp_path: Path, path: str) -> None:
     assert lies_in("marks/x", "marks")
+    store, before = Store(str(tmp_path)), manifests.Manifest(batch=-1, streams=())
+    state = ConstraintState((MarkFile(path, 1, 1),))
+    manifests.publish(store, before.follow(constraints=((state,),)), before)
     with pytest.raises(StateError, match=r"^A manifest names the marks .*, which are not in the folder marks/ of its"):
-        Promised.from_json([[MarkFile(path, 1, 1)], [], None, -1, []])
+        manifests.load(store, 0)

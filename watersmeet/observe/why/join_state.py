@@ -14,8 +14,8 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.node import any_flagged
 from watersmeet.errors import StateError
-from watersmeet.metadata.expiry import Moment, first_kept, first_open
-from watersmeet.metadata.superseded import superseding
+from watersmeet.metadata.as_of_expiry import superseding_columns
+from watersmeet.metadata.expiry import Moment, first_needed, first_open
 from watersmeet.observe.why.answer import BatchRange
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.question import TupleSelector
@@ -142,7 +142,7 @@ class JoinState:
     def retained_from(self) -> list[int]:
         """For each stream the time from which on its window has purged no tuple."""
         arrived = tuple(stream.arrived for stream in self.manifest.streams)
-        return first_kept(Moment(self.query, arrived, self.manifest.settled))
+        return first_needed(Moment(self.query, arrived, self.manifest.settled))
 
     def complete_at(self, stream: int, times: Ints) -> Mask:
         """Tell at which times all tuples of a stream are still stored that results from then on may contain.
@@ -151,7 +151,7 @@ class JoinState:
         newer tuples; what was not stored matches nothing.
         """
         complete: Mask = self.query.streams[stream].window.earliest(times) >= self.retained_from[stream]
-        if self.manifest.settled is not None and stream in superseding(self.query):
+        if self.manifest.settled is not None and stream in superseding_columns(self.query):
             complete &= times >= first_open(self.query, self.manifest.settled)
         return complete | self.is_complete(stream)
 

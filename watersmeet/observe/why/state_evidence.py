@@ -12,8 +12,8 @@ import pyarrow as pa
 from watersmeet.batch.side_outputs import text_of
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import value_at
-from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.superseded import superseding
+from watersmeet.metadata.as_of_expiry import superseding_columns
+from watersmeet.metadata.closing import ClosingRules
 from watersmeet.observe.why.answer import BatchRange, Fate, TupleStatus, ValueFormatter, count_noun, describe_batches
 from watersmeet.observe.why.condition_trace import (
     Compute,
@@ -264,9 +264,9 @@ class TupleLookup:
             yield f"Tuples up to {self.formatter.format_time(limit, selector.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
-        if selector.stream in superseding(query):
+        if selector.stream in superseding_columns(query):
             yield "Tuples that a newer one stands in for have been purged."
-        if not query.optional and Closings(query).possible(selector.stream):
+        if not query.optional and ClosingRules(query).can_have_dead_rows(selector.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
         tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required_columns[selector.stream]]

@@ -36,12 +36,12 @@ _STORED_CLASSES: dict[str, Any] = {
     "Hopping": windows.Hopping,
     "Count": windows.Count,
     "Key": metadata.Key,
-    "Clustered": metadata.Clustered,
-    "Ordered": metadata.Ordered,
+    "Clustered": metadata.Clustering,
+    "Ordered": metadata.SortOrder,
     "ForeignKey": metadata.ForeignKey,
     "Pattern": metadata.Pattern,
-    "Punctuated": metadata.Punctuated,
-    "Inherited": metadata.Inherited,
+    "Punctuated": metadata.FlaggedPunctuations,
+    "Inherited": metadata.InheritedPunctuations,
     "Column": predicates.Column,
     "Conjunct": predicates.Conjunct,
     "Call": predicates.Call,
@@ -64,8 +64,11 @@ _STORED_CLASSES: dict[str, Any] = {
 }
 """The classes that a join consists of, by the names that files hold; nothing else is read.
 
-[!] Files also hold the names of their fields. Renaming a class here is safe, renaming a field is not."""
+[!] Files also hold the names of their fields: one that is renamed needs an entry in `_STORED_FIELDS`."""
 _STORED_NAMES = {cls: name for name, cls in _STORED_CLASSES.items()}
+_STORED_FIELDS: dict[tuple[Any, str], str] = {(queries.StreamSpec, "constraints"): "promises"}
+"""The fields whose names in files are not those of the classes."""
+_FIELDS = {(cls, stored): name for (cls, name), stored in _STORED_FIELDS.items()}
 NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
 JoinPath = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
 
@@ -156,7 +159,8 @@ def _to_json(value: Any) -> Any:
     if is_dataclass(value):
         if type(value) not in _STORED_NAMES:
             raise TypeError(f"{type(value)} is no part of a join.")
-        parts = {field.name: _to_json(getattr(value, field.name)) for field in fields(value)}
+        names = {field.name: _STORED_FIELDS.get((type(value), field.name), field.name) for field in fields(value)}
+        parts = {stored: _to_json(getattr(value, name)) for name, stored in names.items()}
         return {"is": _STORED_NAMES[type(value)], "of": parts}
     return [_to_json(part) for part in value] if isinstance(value, tuple | list) else value
 
@@ -194,7 +198,8 @@ def _build_from_text(name: str, text: str) -> Any:
 
 
 def _build_from_fields(name: str, parts: Mapping[str, Any]) -> Any:
-    cls, values = _STORED_CLASSES[name], {field: _build(value) for field, value in parts.items()}
+    cls = _STORED_CLASSES[name]
+    values = {_FIELDS.get((cls, field), field): _build(value) for field, value in parts.items()}
     if cls is predicates.HiddenColumn:
         values["type"] = values["type"].field(0).type
     check_fields(values, cls)

@@ -8,60 +8,68 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.metadata.declarations import (
-    ClusteredBy,
+from watersmeet.metadata.constraints import (
+    Clustering,
     Constraint,
-    KeyOf,
-    OrderedBy,
-    Punctuations,
-    References,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    Pattern,
+    SortOrder,
 )
-from watersmeet.metadata.frontiers import slack_of
+from watersmeet.metadata.declarations import (
+    ClusteringDeclaration,
+    ConstraintDeclaration,
+    ForeignKeyDeclaration,
+    KeyDeclaration,
+    OrderDeclaration,
+    Punctuations,
+)
+from watersmeet.metadata.frontiers import convert_slack
 from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.api.user_frames import NamedColumns, check_upstream, compared_as
 from watersmeet.spark.run.frames import PunctuationFrame, check_frame, column_name, is_odd
 
-Declaration = TypeVar("Declaration", bound=Constraint | Punctuations)
+Declaration = TypeVar("Declaration", bound=ConstraintDeclaration | Punctuations)
 
 
 class Declarations(NamedTuple):
-    """What users declare for a stream."""
+    """The constraints and punctuations that a user declares for a stream."""
 
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintDeclaration, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
 
 
 class ResolvedConstraints(NamedTuple):
-    """Declarations as the core takes them.
+    """Declarations resolved for the core.
 
     Attributes:
-        constraints: The constraints and punctuations.
-        hidden: HiddenColumn columns to be added behind all others.
+        constraints: The constraints, those by punctuations among them.
+        hidden: Hidden columns to be added after all others.
         punctuations: Frames that hold punctuations.
     """
 
-    constraints: tuple[Promise, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     hidden: tuple[HiddenColumn, ...] = ()
     punctuations: tuple[PunctuationFrame, ...] = ()
 
 
 def check_declarations(stream: str, constraints: object, punctuations: object) -> Declarations:
-    """Check the arguments of `wm.stream` and return them.
+    """Check these arguments of `wm.stream` and return the declarations.
 
     Raises:
-        DefinitionError: If one has another type.
+        DefinitionError: If an argument has a wrong type.
     """
-    if isinstance(constraints, Constraint | str) or not isinstance(constraints, Sequence):
+    if isinstance(constraints, ConstraintDeclaration | str) or not isinstance(constraints, Sequence):
         raise DefinitionError(
             f"Stream '{stream}': constraints must be a list, such as [wm.key('id')]; got {constraints!r}."
         )
     for constraint in constraints:
-        if not isinstance(constraint, Constraint):
+        if not isinstance(constraint, ConstraintDeclaration):
             raise DefinitionError(
-                f"Stream '{stream}': {constraint!r} is no constraint; use wm.key, wm.ordered, wm.clustered or "
+                f"Stream '{stream}': {constraint!r} is not a constraint; use wm.key, wm.ordered, wm.clustered or "
                 "wm.foreign_key, and punctuations=... for punctuations."
             )
     is_list = isinstance(punctuations, list | tuple)
@@ -79,7 +87,7 @@ class ConstraintResolver:
 
     Args:
         streams: The streams, with the hidden columns of `where`.
-        kinds: Their columns as Spark's types.
+        kinds: Their schemas in Spark.
         streaming: Whether their frames are streaming.
     """
 
@@ -92,73 +100,75 @@ class ConstraintResolver:
         """Resolve the declarations of a stream.
 
         Raises:
-            DefinitionError: If the stream can't have them; the message says why.
+            DefinitionError: If they do not fit the stream; the message says why.
         """
-        constraints = [self._constraint(stream, constraint) for constraint in declarations.constraints]
-        self._refuse_twice(stream, declarations.constraints, constraints)
-        hidden, frames, in_rows = list[HiddenColumn](), list[PunctuationFrame](), list[tuple[Promise, ...]]()
+        constraints = [self._resolve_constraint(stream, constraint) for constraint in declarations.constraints]
+        self._reject_duplicates(stream, declarations.constraints, constraints)
+        hidden, frames, in_rows = list[HiddenColumn](), list[PunctuationFrame](), list[tuple[Constraint, ...]]()
         first = len(self._streams[stream].schema) + len(self._streams[stream].hidden)
         for own in declarations.punctuations:
             if own.frame is None:
-                resolved = self._in_rows(stream, own)
+                resolved = self._resolve_flagged(stream, own)
                 in_rows.append(resolved.constraints)
             else:
-                resolved = self._in_frame(stream, own, first + len(hidden))
+                resolved = self._resolve_frame(stream, own, first + len(hidden))
             constraints += resolved.constraints
             hidden += resolved.hidden
             frames += resolved.punctuations
-        self._refuse_twice(stream, [own for own in declarations.punctuations if own.frame is None], in_rows)
+        self._reject_duplicates(stream, [own for own in declarations.punctuations if own.frame is None], in_rows)
         framed = [own for own in declarations.punctuations if own.frame is not None]
-        self._refuse_twice(stream, framed, framed)
+        self._reject_duplicates(stream, framed, framed)
         return ResolvedConstraints(tuple(constraints), tuple(hidden), tuple(frames))
 
-    def _refuse_twice(self, stream: int, declarations: Sequence[Declaration], resolved: Sequence[object]) -> None:
+    def _reject_duplicates(self, stream: int, declarations: Sequence[Declaration], resolved: Sequence[object]) -> None:
         twice = next((own for at, own in enumerate(declarations) if resolved[at] in resolved[:at]), None)
         if twice is not None:
             raise DefinitionError(f"{self._columns[stream].owner} promises {twice} twice; leave one out.")
 
     # -- constraints
 
-    def _constraint(self, stream: int, declaration: Constraint) -> Promise:
+    def _resolve_constraint(self, stream: int, declaration: ConstraintDeclaration) -> Constraint:
         columns = self._columns[stream]
         match declaration:
-            case KeyOf(names):
+            case KeyDeclaration(names):
                 return Key(
-                    self._once(stream, declaration, [columns.comparable_at(declaration, name) for name in names])
+                    self._check_distinct(
+                        stream, declaration, [columns.comparable_at(declaration, name) for name in names]
+                    )
                 )
-            case ClusteredBy(name, slack):
-                return Clustered(columns.comparable_at(declaration, name), slack)
-            case OrderedBy(name, _, falling):
+            case ClusteringDeclaration(name, slack):
+                return Clustering(columns.comparable_at(declaration, name), slack)
+            case OrderDeclaration(name, _, falling):
                 at = columns.comparable_at(declaration, name)
-                return Ordered(at, falling, self._slack(columns, declaration, at))
-            case References(name, parent):
+                return SortOrder(at, falling, self._slack(columns, declaration, at))
+            case ForeignKeyDeclaration(name, parent):
                 return ForeignKey(columns.comparable_at(declaration, name), self._parent(stream, declaration, parent))
 
-    def _once(self, stream: int, what: object, positions: Sequence[int]) -> tuple[int, ...]:
+    def _check_distinct(self, stream: int, what: object, positions: Sequence[int]) -> tuple[int, ...]:
         twice = next((at for order, at in enumerate(positions) if at in positions[:order]), None)
         if twice is not None:
             columns = self._columns[stream]
             raise DefinitionError(f"{columns.owner}, {what}: it names '{columns.kind.names[twice]}' twice.")
         return tuple(positions)
 
-    def _slack(self, columns: NamedColumns, declaration: OrderedBy, at: int) -> Any:
-        slack = slack_of(declaration.slack, compared_as(columns.type_of(at)))
+    def _slack(self, columns: NamedColumns, declaration: OrderDeclaration, at: int) -> Any:
+        slack = convert_slack(declaration.slack, compared_as(columns.type_of(at)))
         if slack is None:
             kind = columns.type_of(at)
             raise DefinitionError(
-                f"{columns.owner}, {declaration}: slack={declaration.shown} does not go with a column of type "
+                f"{columns.owner}, {declaration}: slack={declaration.slack_text} does not suit a column of type "
                 f"{kind.simpleString()}; {_slack_hint(kind)}."
             )
         return slack
 
-    def _parent(self, stream: int, declaration: References, parent: str) -> Column:
+    def _parent(self, stream: int, declaration: ForeignKeyDeclaration, parent: str) -> Column:
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
-        other = next((at for at, known in enumerate(names) if same_name(known, name)), None)
+        other = next((at for at, candidate in enumerate(names) if same_name(candidate, name)), None)
         if other is None or other == stream:
-            others, owner = (known for at, known in enumerate(names) if at != stream), self._columns[stream].owner
+            others, owner = [each for at, each in enumerate(names) if at != stream], self._columns[stream].owner
             raise DefinitionError(
-                f"{owner}, {declaration}: '{name}' is no other stream of the join; choose from {', '.join(others)}."
+                f"{owner}, {declaration}: '{name}' is not another stream of the join; choose from {', '.join(others)}."
             )
         at = self._columns[other].comparable_at(f"of which {self._streams[stream].name} says {declaration}", column)
         mine, theirs = self._columns[stream], self._columns[other].type_of(at)
@@ -175,7 +185,7 @@ class ConstraintResolver:
 
     # -- punctuations
 
-    def _in_rows(self, stream: int, punctuations: Punctuations) -> ResolvedConstraints:
+    def _resolve_flagged(self, stream: int, punctuations: Punctuations) -> ResolvedConstraints:
         """Resolve punctuations that are rows of the stream, marked by a flag."""
         columns, flag = self._columns[stream], self._columns[stream].at(punctuations, str(punctuations.flag))
         kind = columns.type_of(flag)
@@ -186,14 +196,14 @@ class ConstraintResolver:
             )
         fields, ends = self._patterns(stream, punctuations, columns)
         patterns = tuple(Pattern(at, *pair) for at, pair in zip(fields, ends, strict=True))
-        return ResolvedConstraints((Punctuated(flag, patterns, punctuations.effect),))
+        return ResolvedConstraints((FlaggedPunctuations(flag, patterns, punctuations.effect),))
 
     def _patterns(
         self, stream: int, punctuations: Punctuations, theirs: NamedColumns
     ) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-        """Return the stream's columns that punctuations constrain, and for each its ends' positions in `theirs`."""
+        """Return the columns of a stream that punctuations match, and the positions of the ends of each in `theirs`."""
         columns = self._columns[stream]
-        fields = self._once(
+        fields = self._check_distinct(
             stream, punctuations, [columns.comparable_at(punctuations, on) for on, _ in punctuations.on]
         )
         ends = list[tuple[int, int]]()
@@ -204,7 +214,7 @@ class ConstraintResolver:
             ends.append((low, high))
         return fields, ends
 
-    def _in_frame(self, stream: int, punctuations: Punctuations, first: int) -> ResolvedConstraints:
+    def _resolve_frame(self, stream: int, punctuations: Punctuations, first: int) -> ResolvedConstraints:
         """Resolve punctuations that come in a frame of their own.
 
         Args:
@@ -214,15 +224,15 @@ class ConstraintResolver:
         """
         spec, theirs = self._streams[stream], self._frame_columns(stream, punctuations)
         fields, ends = self._patterns(stream, punctuations, theirs)
-        needed = sorted({end for pair in ends for end in pair})
-        place = {end: first + 1 + order for order, end in enumerate(needed)}
+        used = sorted({end for pair in ends for end in pair})
+        place = {end: first + 1 + order for order, end in enumerate(used)}
         hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
-        hidden += [HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in needed]
+        hidden += [HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in used]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}
         frame = punctuations.frame.toDF(*(column_name(at) for at in range(len(theirs.kind))))
-        constraints = (Punctuated(first, tuple(patterns), punctuations.effect),)
+        constraints = (FlaggedPunctuations(first, tuple(patterns), punctuations.effect),)
         return ResolvedConstraints(constraints, tuple(hidden), (PunctuationFrame(stream, frame, values),))
 
     def _frame_columns(self, stream: int, punctuations: Punctuations) -> NamedColumns:
@@ -248,7 +258,7 @@ class ConstraintResolver:
 
 
 def _slack_hint(kind: T.DataType) -> str:
-    """Return which slack a column of a type can have."""
+    """Return in words which slack a column of a type can have."""
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
         return "give a duration such as '10 seconds'"
     if isinstance(kind, T.DateType):

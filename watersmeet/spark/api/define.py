@@ -13,8 +13,8 @@ from watersmeet.adapt.findings import Finding
 from watersmeet.batch.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import with_article
-from watersmeet.metadata.constraints import Inherited
-from watersmeet.metadata.propagation import inherited, without_useless
+from watersmeet.metadata.constraints import InheritedPunctuations
+from watersmeet.metadata.propagation import drop_useless_punctuations, inherit_punctuations
 from watersmeet.observe.dashboard.notebook import render_definition, stream_table
 from watersmeet.observe.explain import explain
 from watersmeet.observe.why.answer import Answer
@@ -228,7 +228,7 @@ def define(
     )
     complete = _with_delays(derive_windows(complete), parts)
     check_optional(complete, streaming=any(part.streaming for part in parts), spilling=spill is not None)
-    complete = with_weight(without_useless(complete), spill)
+    complete = with_weight(drop_useless_punctuations(complete), spill)
     strategy = _for_streams(options.strategy or Auto(), complete)
     how = (strategy, ordering(options.order), selection, draft.inner, where, punctuations)
     whole = Join(complete, draft.frames, *how, purge_every, remember, spill, identity)
@@ -308,20 +308,20 @@ def _with_constraints(
     resolver = ConstraintResolver(specs, kinds, [part.streaming for part in parts])
     resolved = [resolver.resolve(at, part.declarations) for at, part in enumerate(parts)]
     full = tuple(
-        replace(spec, hidden=spec.hidden + own.hidden, promises=(*own.constraints, *_inherited_constraints(part)))
+        replace(spec, hidden=spec.hidden + own.hidden, constraints=(*own.constraints, *_inherited_constraints(part)))
         for spec, own, part in zip(specs, resolved, parts, strict=True)
     )
     return full, tuple(frame for own in resolved for frame in own.punctuations)
 
 
-def _inherited_constraints(part: StreamPart) -> Iterator[Inherited]:
+def _inherited_constraints(part: StreamPart) -> Iterator[InheritedPunctuations]:
     """Return the punctuations that a stream which is a join inherits from its own streams.
 
     [!] None if its results wait for partners: they may come after the punctuation.
     """
     if not isinstance(part.frame, JoinDefinition) or part.frame.query.waits:
         return iter(())
-    return inherited(part.frame.query, part.frame.output_positions)
+    return inherit_punctuations(part.frame.query, part.frame.output_positions)
 
 
 def _for_streams(strategy: Strategy, query: Query) -> Strategy:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
-from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
+from watersmeet.metadata.constraints import Clustering, FlaggedPunctuations, ForeignKey, Key, SortOrder
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query
@@ -17,10 +17,10 @@ from watersmeet.spilling.options import Spill
 LATE = "spilling changes when its results arrive; remove one of the two"
 WORDS = {
     Key: "key(...)",
-    Ordered: "ordered(...)",
-    Clustered: "clustered(...)",
+    SortOrder: "ordered(...)",
+    Clustering: "clustered(...)",
     ForeignKey: "foreign_key(...)",
-    Punctuated: "punctuations=",
+    FlaggedPunctuations: "punctuations=",
 }
 
 
@@ -104,7 +104,7 @@ def _check_outer(join: JoinDefinition) -> None:
                 f"Stream '{spec.name}' has a count window in a join above another, and spill= changes in which order "
                 "that one's results come: use a window of time, or leave spill= out."
             )
-        for constraint in spec.promises:
+        for constraint in spec.constraints:
             if isinstance(constraint, ForeignKey) and constraint.parent.stream in join.inner:
                 parent = join.query.streams[constraint.parent.stream].name
                 says = f"foreign_key(...) of '{spec.name}' can't refer to '{parent}', a join, together with spill="
@@ -116,7 +116,7 @@ def _check_outer(join: JoinDefinition) -> None:
         if spec.nested is not None and (spec.nested.delayed or spec.nested.window is None):
             how = "delay=" if spec.nested.delayed else "A time that does not follow from the results' own"
             raise DefinitionError(f"{how} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")
-        for constraint in spec.promises:
+        for constraint in spec.constraints:
             if type(constraint) in WORDS:
                 word = WORDS[type(constraint)]
                 raise DefinitionError(f"{word} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, DefinitionWarning
 from watersmeet.formatting import shorten, with_article
-from watersmeet.metadata.declarations import Constraint, Punctuations
+from watersmeet.metadata.declarations import ConstraintDeclaration, Punctuations
 from watersmeet.predicate.scope import OURS, TABLE_TIME, list_names, same_name
 from watersmeet.query.windows import BEFORE_ALL, Sliding, Window
 from watersmeet.spark.api.constraint_resolver import Declarations, check_declarations
@@ -104,7 +104,7 @@ def stream(
     idle: str | timedelta | None = None,
     ahead: str | timedelta | None = "1 day",
     punctuations: Punctuations | Sequence[Punctuations] | None = None,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[ConstraintDeclaration] = (),
 ) -> Stream:
     """Name a frame as a stream of a join.
 

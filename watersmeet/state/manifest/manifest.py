@@ -6,12 +6,12 @@ reads few files. Each holds a digest of the one before, so that files of differe
 of them count, if several runs have written some: see `generations`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.metadata.constraint_state import Promised, Promises
+from watersmeet.metadata.constraint_state import MARKS, ConstraintState, ConstraintStates
 from watersmeet.spilling.units import Ledger
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.manifest import documents, generations
@@ -64,7 +64,7 @@ class Manifest:
         progress: The progress of this batch.
         input: What identifies the input that Spark gave the batch.
         digest: The digest of its file; empty as long as it has none.
-        promises: The state of each stream's constraints.
+        constraints: The state of each stream's constraints.
         unpurged: How many batches have brought rows since dead tuples were last looked for.
         ledger: What is owed, and what the next batch pays of it.
         settled: No later result can lie before this time; None for minus infinity.
@@ -86,7 +86,7 @@ class Manifest:
     digest: str = ""
     inner: Mapping[int, "Manifest"] = field(default_factory=dict)
     unpurged: int = 0
-    promises: Promises = ()
+    constraints: ConstraintStates = ()
     ledger: Ledger = field(default_factory=Ledger)
     settled: int | None = None
     offered: int = -1
@@ -98,7 +98,7 @@ class Manifest:
     def files(self) -> frozenset[str]:
         """Every file of chunks and of marks that the manifest names."""
         paths = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
-        paths = paths.union(*(promised.paths for stream in self.promises for promised in stream))
+        paths = paths.union(*(state.paths for stream in self.constraints for state in stream))
         return paths.union(*(manifest.files for manifest in self.inner.values()))
 
     @property
@@ -174,7 +174,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "settled": manifest.settled,
         "offered": manifest.offered,
         "final": manifest.final,
-        "promises": [[promised.to_json() for promised in stream] for stream in manifest.promises],
+        "promises": [[state.to_json() for state in stream] for stream in manifest.constraints],
         "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
         "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
@@ -285,6 +285,22 @@ def _chunk(plain: Mapping[str, Any]) -> Chunk:
     return chunk
 
 
+def _constraint_state(plain: Sequence[Any]) -> ConstraintState:
+    """Return the state of a constraint in a manifest.
+
+    Raises:
+        StateError: If its files lie outside the folder of marks; only an edited manifest can contain that.
+    """
+    state = ConstraintState.from_json(plain)
+    for file in sorted(state.paths):
+        if not lies_in(file, MARKS):
+            raise StateError(
+                f"A manifest names the marks {file!r}, which are not in the folder {MARKS}/ of its store; restore the "
+                f"manifest or {AFRESH}."
+            )
+    return state
+
+
 def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, Chunk]:
     live = {key: chunk for key, chunk in chunks.items() if key not in set(delta["removed"])}
     for key, owners in delta["moved"].items():
@@ -306,7 +322,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         settled=body["settled"],
         offered=body["offered"],
         final=body.get("final", False),
-        promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
+        constraints=tuple(tuple(map(_constraint_state, stream)) for stream in body["promises"]),
         learned=RunningStatistics.from_json(body["learned"]),
         progress=body["progress"],
         inner=inner,
