@@ -35,6 +35,8 @@ class WorkReport:
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0
+    messages: int = 0
+    sent: int = 0
 
     def add(self, earlier: "WorkReport") -> None:
         """Add the work of another task."""
@@ -49,6 +51,8 @@ class WorkReport:
         self.strays += earlier.strays
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping
+        self.messages += earlier.messages
+        self.sent += earlier.sent
         self.tasks += earlier.tasks
 
 

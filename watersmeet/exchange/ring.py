@@ -163,6 +163,11 @@ class RingNode:
         self._entrance.append(_Entry(Unit(first, first + size - 1), rows))
         yield from self._admit()
 
+    @property
+    def has_entrance(self) -> bool:
+        """Whether no unit waits to be let in."""
+        return not self._entrance
+
     def handle(self, message: Message) -> Iterator[Action]:
         """Yield what follows from a message; the caller takes it all before it hands over the next message."""
         match message:
