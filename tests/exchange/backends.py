@@ -116,4 +116,4 @@ def expected(case: JoinCase) -> Counter[Any]:
 
 
 IN_PROCESS = [InProcess("driver"), InProcess("local"), InProcess("shuffle"), InProcess("ring")]
-ON_SPARK = [OnSpark("driver"), OnSpark("local"), OnSpark("shuffle")]
+ON_SPARK = [OnSpark("driver"), OnSpark("local"), OnSpark("shuffle"), OnSpark("ring")]

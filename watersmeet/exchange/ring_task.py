@@ -49,6 +49,10 @@ class Travelling(NamedTuple):
     rows: Partials
 
 
+class BrokenLink(Exception):
+    """A neighbour is gone: it has failed, and reports why, or its process has died."""
+
+
 class Links(Protocol):
     """Carries frames between the nodes of a ring; what one node sends to another arrives in the same order."""
 
@@ -59,7 +63,7 @@ class Links(Protocol):
         """Return the next frame for a node of this task; waits for it.
 
         Raises:
-            StateError: If a link is broken.
+            BrokenLink: If a neighbour is gone.
         """
 
 
@@ -77,8 +81,12 @@ def run_ring(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
         adopt(plan.limits)
         started = attempt.cpu()
         nodes = hosted_nodes(plan.placement.nodes, attempt.partition, tasks)
-        with connect(attempt, nodes) as links:
-            reports = RingTask(plan, attempt, nodes, links).run(received(blocks))
+        intakes = received(blocks)
+        try:
+            with connect(attempt, nodes) as links:
+                reports = RingTask(plan, attempt, nodes, links).run(intakes)
+        except BrokenLink:
+            return  # [!] without a report, which the driver misses; the task that has failed says why
         finish(reports[0], attempt, started)
         yield messages((report.node, report) for report in reports)
 
@@ -163,7 +171,7 @@ class RingTask:
         """Run the batch on these nodes, and return their reports.
 
         Raises:
-            StateError: If a link is broken.
+            BrokenLink: If a neighbour is gone.
         """
         for node in self._nodes.values():
             for _ in node.handle(Arrived(intakes, probe=False)):
@@ -207,7 +215,7 @@ class RingTask:
 
     def _report(self, number: int) -> TaskReport:
         (report,) = self._outputs[number].close()
-        report.work.messages, report.work.sent = self._sent[number]
+        report.work.messages, report.work.sent_bytes = self._sent[number]
         return report
 
     # -- frames: a header in JSON, and Arrow rows
