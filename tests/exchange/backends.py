@@ -115,5 +115,5 @@ def expected(case: JoinCase) -> Counter[Any]:
     return oracle.join(case.streams, arrivals, lambda rows: True, how=case.how, on=on).results
 
 
-IN_PROCESS = [InProcess("driver"), InProcess("local"), InProcess("shuffle")]
-ON_SPARK = [OnSpark("driver"), OnSpark("local"), OnSpark("shuffle")]
+IN_PROCESS = [InProcess("driver"), InProcess("local"), InProcess("shuffle"), InProcess("ring")]
+ON_SPARK = [OnSpark("driver"), OnSpark("local"), OnSpark("shuffle"), OnSpark("ring")]

@@ -208,6 +208,10 @@ class Node:
             self._courses[origin] = (*plan.courses(origin, self.query), *plan.payments(origin, self.query))
         return self._courses[origin]
 
+    def probing_tuples(self, origin: int, course: int) -> Iterator[Partials]:
+        """Yield all tuples of one course that probe in this batch, wherever they do."""
+        return self._tuples.entering(origin, course, self.courses(origin)[course])
+
     def _entering(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield the tuples of one course that probe here."""
         steps, share = self.courses(origin)[course], self._share

@@ -25,6 +25,8 @@ class WorkReport:
         seconds: CPU seconds used.
         shipping: Those of them spent on sending rows to other tasks and receiving them.
         tasks: How many tasks shared the work, one after the other; 0 in the driver's process.
+        messages: How many messages the node sent to its neighbour, in a ring.
+        sent_bytes: Their size.
     """
 
     hops: dict[Hop, HopWork] = field(default_factory=dict)
@@ -35,6 +37,8 @@ class WorkReport:
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0
+    messages: int = 0
+    sent_bytes: int = 0
 
     def add(self, earlier: "WorkReport") -> None:
         """Add the work of another task."""
@@ -49,6 +53,8 @@ class WorkReport:
         self.strays += earlier.strays
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping
+        self.messages += earlier.messages
+        self.sent_bytes += earlier.sent_bytes
         self.tasks += earlier.tasks
 
 

@@ -165,6 +165,10 @@ class Wire:
             part = block.take(rows[start : start + size])
             yield self._encode(part, nodes[start : start + size], course, carry, gather)
 
+    def encode(self, block: Partials, course: int, carry: Sequence[Column], gather: Gather) -> pa.RecordBatch:
+        """Return partial results of one course as rows, for whatever node is next."""
+        return self._encode(block, np.zeros(len(block), np.int64), course, carry, gather)
+
     def _encode(
         self, part: Partials, nodes: Ints, course: int, carry: Sequence[Column], gather: Gather
     ) -> pa.RecordBatch:

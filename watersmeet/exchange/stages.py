@@ -11,6 +11,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
 from watersmeet.exchange.message import REPORT, Task, Wire, received
+from watersmeet.exchange.ring_task import Connect, run_ring
 
 Kind = TypeVar("Kind", bound="Stage")
 
@@ -21,6 +22,10 @@ class Stage(ABC):
     @abstractmethod
     def run(self, task: Task, schema: pa.Schema) -> Self:
         """Return what a task makes of each partition, in blocks of a schema."""
+
+    def run_together(self, task: Task, schema: pa.Schema) -> Self:
+        """Return what a task makes of each partition, with all tasks running at the same time."""
+        return self.run(task, schema)
 
     @abstractmethod
     def dealt(self, partitions: int) -> Self:
@@ -56,6 +61,19 @@ def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
     for hop in range(last):
         stage = stage.run(tasks.relay(plan, hop), wire).dealt(nodes)
     return complete(stage.run(tasks.last_relay(plan, last), REPORT), range(nodes))
+
+
+def ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[TaskReport]:
+    """Run a batch on a ring of nodes: new rows are stored, then tasks that run at the same time pass tuples round.
+
+    Args:
+        input: The batch's rows.
+        plan: Its plan.
+        shares: How many tasks host the nodes, at most one for each.
+        connect: Links a task to those of the neighbouring nodes.
+    """
+    stage = told(input, plan, shares).run_together(run_ring(plan, shares, connect), REPORT)
+    return complete(stage, range(plan.placement.nodes))
 
 
 def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:

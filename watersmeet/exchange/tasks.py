@@ -217,26 +217,49 @@ def write(plan: BatchPlan, attempt: Attempt, node: Node, actions: Iterable[Actio
     Results are written to the store under names unique to the task attempt, and apart from them the combinations that
     Spark has yet to decide.
     """
-    query, name, reports = plan.query, f"{plan.name}-{attempt.name}", list[TaskReport]()
-    done = ResultWriter(plan.store, query.file_schema, name)
-    later = ResultWriter(plan.store, query.pending_schema, f"{name}-pending")
+    written = Output(plan, attempt, node)
     for action in actions:
+        written.take(action)
+    return written.close()
+
+
+class Output:
+    """Writes what a node emits, and collects its reports.
+
+    Args:
+        plan: The batch's plan.
+        attempt: The task attempt; its name is unique to the node if the task has several.
+        node: The node.
+    """
+
+    def __init__(self, plan: BatchPlan, attempt: Attempt, node: Node) -> None:
+        name = f"{plan.name}-{attempt.name}"
+        self._node, self._watch, self._reports = node, attempt.watch, list[TaskReport]()
+        self._results = ResultWriter(plan.store, plan.query.file_schema, name)
+        self._pending = ResultWriter(plan.store, plan.query.pending_schema, f"{name}-pending")
+
+    def take(self, action: Action) -> None:
+        """Carry out an action."""
+        node = self._node
         match action:
             case Emit(results, undecided):
-                attempt.watch(RESULTS, results)
-                attempt.watch(RESULTS, undecided)
+                self._watch(RESULTS, results)
+                self._watch(RESULTS, undecided)
                 for rows in output(node.query, results, node.table, node.traces):
-                    done.write(rows)
+                    self._results.write(rows)
                 for rows in pending(node.query, undecided, node.table, node.answers, node.traces):
-                    later.write(rows)
+                    self._pending.write(rows)
             case Stored(report):
-                reports.append(report)
+                self._reports.append(report)
             case Ship():
                 raise AssertionError("All hops are made here.")
-    done.close()
-    later.close()
-    reports[0].results = ResultFiles(done.rows, done.files, later.files)
-    return reports
+
+    def close(self) -> list[TaskReport]:
+        """Close the files and return the reports; the first names them."""
+        self._results.close()
+        self._pending.close()
+        self._reports[0].results = ResultFiles(self._results.rows, self._results.files, self._pending.files)
+        return self._reports
 
 
 def decided(store: Store, query: Query, name: str) -> Task:

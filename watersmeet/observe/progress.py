@@ -88,6 +88,8 @@ def batch_progress(
         "idle": _idle_streams(plan.query, manifest),
         "merges": sum(len(task.state.merged) for task in tasks),
         "strays": sum(task.work.strays for task in tasks),
+        "linkMessages": sum(task.work.messages for task in tasks),
+        "linkBytes": sum(task.work.sent_bytes for task in tasks),
         "promises": count_marks(dict(zip(names, manifest.constraints, strict=False))),
     }
 

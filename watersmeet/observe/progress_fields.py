@@ -75,6 +75,8 @@ FIELDS: Mapping[str, str] = {
     "movedRows": "rows of chunks that changed owners before the batch",
     "merges": "chunks that were made by merging others",
     "strays": "partial results that had to look at another node's chunk although they were to stay",
+    "linkMessages": "messages that nodes sent to their neighbours, with the exchange `ring`",
+    "linkBytes": "their size",
     "promises": "what is remembered of promises",
     "promises.<stream>.marks": "values and punctuations",
     "promises.<stream>.bytes": "their size",

@@ -34,10 +34,12 @@ class Placement(ABC):
     Attributes:
         nodes: How many nodes there are.
         tracked: Streams whose members' times `groups` needs.
+        interleaved: How many tuples may be under way at once in a ring; None for what proves useful.
     """
 
     nodes: int
     tracked: tuple[int, ...] = ()
+    interleaved: int | None = None
 
     # -- where a tuple is kept
 

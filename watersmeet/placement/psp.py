@@ -61,6 +61,8 @@ class PSP(PricedStrategy):
         relocation: What happens to the state when the ring changes: it moves at once (`aggressive`), or stays until it
             expires while new tuples follow the new ring (`passive`); `auto` is aggressive.
         lengths: How many nodes of the ring each stream uses; None for all, `auto` for what the cost model predicts.
+        interleaved: How many tuples may be under way at once with `exchange="ring"` (the paper's PSP-I); 1 for one
+            after the other (its PSP), None to keep all nodes at work.
 
     >>> PSP(nodes=4).describe()
     'PSP(nodes=4)'
@@ -71,6 +73,7 @@ class PSP(PricedStrategy):
     step: float = STEP
     relocation: Relocation = "auto"
     lengths: tuple[int, ...] | Literal["auto"] | None = None
+    interleaved: int | None = None
 
     def __post_init__(self) -> None:
         fields_to_python(self)
@@ -79,6 +82,8 @@ class PSP(PricedStrategy):
         if not is_number(self.step) or not 0 < self.step <= 1:
             raise DefinitionError(f"step={self.step!r}: give a part of a node's share, above 0 and at most 1.")
         check_relocation(self.relocation)
+        if self.interleaved is not None and not is_whole(self.interleaved):
+            raise DefinitionError(f"interleaved={self.interleaved!r}: give a number of tuples, 1 or more, or None.")
         if self.lengths not in (None, "auto") and not self._fits(self.lengths):
             raise DefinitionError(
                 f"lengths={self.lengths!r}: give for each stream a number of nodes from 1 to {self.nodes}, or 'auto'."
@@ -143,7 +148,7 @@ class PSP(PricedStrategy):
         thresholds = tuple(tuple(counts.round().astype(int).tolist()) for counts in new)
         since = state.batch if changed else before.since if before else None
         return PspLayout(
-            PspPlacement(nodes, ring, slices, borders),
+            PspPlacement(nodes, ring, slices, borders, self.interleaved),
             PspNotes(ring, lengths, thresholds, pinned, since),
             self._handover(state, before, places, aged, stay, changed),
             moves=new_owners(state, places),

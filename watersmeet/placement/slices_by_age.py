@@ -43,12 +43,14 @@ class PspPlacement(Placement):
         slices: The slice length of each stream.
         borders: For each stream, ascending times: what is before borders[0] belongs to the last node that the stream
             uses; what is at or after the last border to the head.
+        interleaved: See `Placement`.
     """
 
     nodes: int
     ring: tuple[int, ...]
     slices: tuple[int, ...]
     borders: Borders
+    interleaved: int | None = None
 
     def slice_length(self, stream: int) -> int:
         """Return the grain at which the stream's state moves along the ring."""

@@ -1,9 +1,10 @@
 """Drives a join without Spark: the same plan, intake, probe and commit, task by task, in one process."""
 
+import random
 import time
 import uuid
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -18,7 +19,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.batch.worker import Worker
 from watersmeet.errors import StateError
 from watersmeet.exchange.message import Attempt, Task
-from watersmeet.exchange.stages import Stage, hops, inline
+from watersmeet.exchange.stages import Stage, hops, inline, ring
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED, join_share, take_in
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -90,6 +91,28 @@ def attempt(
 ) -> Attempt:
     """Return a task attempt of this process."""
     return Attempt(partition, name, partition, WORKER, time.process_time, time.time, watch)
+
+
+class Loop:
+    """The links of a ring in one process; frames of different links arrive in any order, by dice."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice, self._frames = dice, dict[int, deque[bytes]]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def send(self, node: int, frame: bytes) -> None:
+        """Send a frame to a node, which has one neighbour that does."""
+        self._frames.setdefault(node, deque()).append(frame)
+
+    def receive(self) -> tuple[int, bytes]:
+        """Return the next frame of some link."""
+        node = self._dice.choice([node for node, frames in self._frames.items() if frames])
+        return node, self._frames[node].popleft()
 
 
 TASKS = 2
@@ -243,6 +266,8 @@ class Run(Runtime):
         input = Here([[part] for part in parts])
         if self._exchange == "shuffle":
             return hops(input, plan)
+        if self._exchange == "ring":
+            return ring(input, plan, 1, lambda attempt, nodes: Loop(random.Random(plan.batch)))
         return inline(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> ResultsPublished:

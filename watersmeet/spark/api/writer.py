@@ -56,8 +56,8 @@ OWN_OPTIONS: Mapping[str, str] = {
     "nearMisses": "how many near-misses `progress` shows of each condition and batch, by default 0; see docs/asking.md",
     "lateWarning": "the share of a stream's rows that must be late for a warning, by default 0.05; see "
     "docs/semantics.md",
-    "exchange": "how a batch's job runs: `driver` (the default on `local[...]`), `local` or `shuffle` (the default "
-    "on a cluster); see docs/architecture.md",
+    "exchange": "how a batch's job runs: `driver` (the default on `local[...]`), `local`, `shuffle` (the default "
+    "on a cluster) or `ring`; see docs/architecture.md",
     "openBytes": "how much state a process keeps open, such as `512 MB`; by default a share of the host's memory; see "
     "docs/cluster.md",
     "final": "`true` to close everything for good once `availableNow` has read all there is; by default `false`; see "
@@ -291,7 +291,7 @@ class JoinWriter:
         run, name, durable = uuid.uuid4().hex[:12], checkpoint.name, settings.durable
         folders = {kind: folder.for_run(name, run, durable) for kind, folder in sides.items()}
         outputs = Outputs(sink.for_run(name, run, durable), join.plain, folders, name)
-        where = host(join.spark, shared=settings.exchange != "shuffle")
+        where = host(join.spark, shared=settings.exchange in ("driver", "local"))
         joins = tree.operators(checkpoint.store, run, where, bool(sides), settings.samples, settings.near_misses)
         runner = BatchRunner(
             tree,

@@ -24,7 +24,7 @@ from watersmeet.state.store.store import Store
 
 SPARKS_LOG = "_spark_metadata"
 FLAT_FORMATS = ("csv", "text")
-Exchange = Literal["driver", "local", "shuffle"]
+Exchange = Literal["driver", "local", "shuffle", "ring"]
 """`driver`: as `local`, but small batches run in the driver's own process.
 `local`: all tasks see the store on one host.
 `shuffle`: partial results travel by a Spark shuffle per hop."""

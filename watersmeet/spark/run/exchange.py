@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import REPORT, Task
-from watersmeet.exchange.stages import Stage, hops, inline
+from watersmeet.exchange.stages import Stage, hops, inline, ring
 from watersmeet.limits import limits
 from watersmeet.spark.run.driver import fetch_all, run_if_small
-from watersmeet.spark.run.frames import spark_schema
+from watersmeet.spark.run.frames import is_local, spark_schema
+from watersmeet.spark.run.ring_links import Rendezvous
 from watersmeet.spark.run.workers import import_modules, spark_task
 
 _warm: set[tuple[str, str]] = set()
@@ -42,6 +43,15 @@ def run_by_shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     return hops(_input(batch), plan)
 
 
+def run_on_ring(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+    """Run a batch on a ring of nodes, hosted by as many tasks as run at once."""
+    context = batch.sparkSession.sparkContext
+    tasks = min(plan.placement.nodes, context.defaultParallelism)
+    address = "127.0.0.1" if is_local(batch.sparkSession) else str(context.getConf().get("spark.driver.host"))
+    with Rendezvous(address, tasks) as meeting:
+        return ring(_input(batch), plan, tasks, meeting.connect)
+
+
 class SparkStage(Stage):
     """Blocks that Spark computes."""
 
@@ -51,6 +61,10 @@ class SparkStage(Stage):
     def run(self, task: Task, schema: pa.Schema) -> Self:
         """Return the output of a task over each partition."""
         return type(self)(self.frame.mapInArrow(spark_task(task), spark_schema(schema)))
+
+    def run_together(self, task: Task, schema: pa.Schema) -> Self:
+        """Return the output of a task over each partition, all of which run at once: a barrier stage."""
+        return type(self)(self.frame.mapInArrow(spark_task(task), spark_schema(schema), barrier=True))
 
     def dealt(self, partitions: int) -> Self:
         """Shuffle rows to the partitions that they name."""
@@ -99,4 +113,5 @@ EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {
     "driver": run_in_driver,
     "local": run_locally,
     "shuffle": run_by_shuffle,
+    "ring": run_on_ring,
 }

@@ -1,0 +1,276 @@
+"""A task of the ring exchange: the nodes that it hosts, what travels on their links, and the results that they write.
+
+New tuples are stored before the ring starts, and chunks stay where they are during a batch. What travels are probes and
+partial results (`watersmeet/exchange/ring.py`); the head reads the tuples that probe from their chunks. Columns of
+variable length stay behind, as on every wire.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share, Ship
+from watersmeet.batch.node import Partial as PartialEvent
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
+from watersmeet.exchange.message import Attempt, Blocks, Task, Wire, guarded, messages, received
+from watersmeet.exchange.ring import (
+    Action,
+    Build,
+    Ended,
+    EndOfInput,
+    Message,
+    Partial,
+    Probe,
+    Release,
+    Result,
+    RingNode,
+    Unit,
+)
+from watersmeet.exchange.tasks import Output, finish
+from watersmeet.limits import adopt, limits
+from watersmeet.probe.partials import Partials
+
+UNITS_UNDER_WAY = 2
+"""How many units a node may have under way on average, unless the strategy says how many tuples."""
+
+
+class Travelling(NamedTuple):
+    """Tuples or partial results of one course, about to make a hop."""
+
+    course: int
+    hop: int
+    rows: Partials
+
+
+class BrokenLink(Exception):
+    """A neighbour is gone: it has failed, and reports why, or its process has died."""
+
+
+class Links(Protocol):
+    """Carries frames between the nodes of a ring; what one node sends to another arrives in the same order."""
+
+    def send(self, node: int, frame: bytes) -> None:
+        """Send a frame to a node. Never waits for the node to take it."""
+
+    def receive(self) -> tuple[int, bytes]:
+        """Return the next frame for a node of this task; waits for it.
+
+        Raises:
+            BrokenLink: If a neighbour is gone.
+        """
+
+
+Connect = Callable[[Attempt, Sequence[int]], AbstractContextManager[Links]]
+"""Links a task that hosts some nodes to the tasks that host their neighbours; called in each task."""
+
+
+def run_ring(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
+    """Return the task that hosts its share of a ring, writes the results to the store and reports.
+
+    All tasks must run at the same time.
+    """
+
+    def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
+        started = attempt.cpu()
+        nodes = hosted_nodes(plan.placement.nodes, attempt.partition, tasks)
+        intakes = received(blocks)
+        try:
+            with connect(attempt, nodes) as links:
+                reports = RingTask(plan, attempt, nodes, links).run(intakes)
+        except BrokenLink:
+            return  # [!] without a report, which the driver misses; the task that has failed says why
+        finish(reports[0], attempt, started)
+        yield messages((report.node, report) for report in reports)
+
+    return guarded(run, [-1])
+
+
+def hosted_nodes(nodes: int, task: int, tasks: int) -> range:
+    """Return the nodes that a task hosts: neighbours, so that most links stay within a task.
+
+    >>> [[*hosted_nodes(5, task, 2)] for task in range(2)]
+    [[0, 1], [2, 3, 4]]
+    """
+    return range(nodes * task // tasks, nodes * (task + 1) // tasks)
+
+
+class StoredChunks:
+    """A node's part of the state: the chunks that it owns, which don't move during a batch; a `RingState`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def insert(self, rows: Travelling, since: int) -> None:
+        """Do nothing: new tuples are in chunks already."""
+
+    def purge(self, rows: Travelling, unit: Unit) -> Iterable[Travelling]:
+        """Move nothing."""
+        return ()
+
+    def probe(self, block: Travelling, unit: Unit) -> Iterator[Travelling | Emit]:
+        """Yield what tuples or partial results become by the chunks that are probed at this node.
+
+        [!] All chunks of the batch are seen: which tuples had arrived is told by the arrival order, not by the unit.
+        """
+        course, hop, rows = block
+        for action in self._node.handle(PartialEvent(rows.origin, course, hop, [rows])):
+            yield Travelling(action.course, action.hop, action.block) if isinstance(action, Ship) else action  # type: ignore[misc]
+
+    def drop(self, unit: int) -> None:
+        """Drop nothing."""
+
+
+class RingTask:
+    """Some nodes of a ring during a batch, in one task.
+
+    Args:
+        plan: The batch's plan.
+        attempt: The task attempt.
+        nodes: The nodes that the task hosts, in order.
+        links: Carries what they send.
+    """
+
+    def __init__(self, plan: BatchPlan, attempt: Attempt, nodes: Sequence[int], links: Links) -> None:
+        self._plan, self._links, self._attempts = (
+            plan,
+            links,
+            {node: replace(attempt, partition=node, name=f"{attempt.name}n{node}") for node in nodes},
+        )
+        size = plan.placement.nodes
+        self._nodes = {node: Node(plan, attempt.worker, Share(node, size, node)) for node in nodes}
+        self._ring = {
+            number: RingNode(number, size, plan.stages + 1, StoredChunks(node), self._interleaved)
+            for number, node in self._nodes.items()
+        }
+        self._outputs = {node: Output(plan, attempt, self._nodes[node]) for node, attempt in self._attempts.items()}
+        self._wire = Wire(plan.query, plan.placement.tracked)
+        self._ended: set[int] = set()
+        self._sent = dict.fromkeys(nodes, (0, 0))
+
+    @property
+    def _interleaved(self) -> int:
+        """How many tuples may be under way at once."""
+        given = self._plan.placement.interleaved
+        return self._unit_rows * UNITS_UNDER_WAY * self._plan.placement.nodes if given is None else given
+
+    @property
+    def _unit_rows(self) -> int:
+        """The size of a unit."""
+        given = self._plan.placement.interleaved
+        return limits().block_rows if given is None else min(given, limits().block_rows)
+
+    def run(self, intakes: Sequence[IntakeReport]) -> list[TaskReport]:
+        """Run the batch on these nodes, and return their reports.
+
+        Raises:
+            BrokenLink: If a neighbour is gone.
+        """
+        for node in self._nodes.values():
+            for _ in node.handle(Arrived(intakes, probe=False)):
+                raise AssertionError("Nothing has probed yet.")
+        units = self._units() if 0 in self._nodes else None
+        while len(self._ended) < len(self._nodes):
+            if units is not None and self._ring[0].has_entrance:
+                unit = next(units, None)
+                head, units = self._ring[0], units if unit else None
+                self._carry_out(0, head.enter(unit, len(unit.rows)) if unit else head.handle(EndOfInput()))
+                continue
+            number, frame = self._links.receive()
+            self._carry_out(number, self._ring[number].handle(self._read(number, frame)))
+        return [self._report(node) for node in self._nodes]
+
+    def _units(self) -> Iterator[Travelling]:
+        """Yield the tuples that probe, course by course."""
+        head = self._nodes[0]
+        for origin in range(len(self._plan.query.streams)):
+            for course in range(len(head.courses(origin))):
+                for block in head.probing_tuples(origin, course):
+                    for start in range(0, len(block), self._unit_rows):
+                        yield Travelling(course, 0, block.slice(start, min(self._unit_rows, len(block) - start)))
+
+    def _carry_out(self, number: int, actions: Iterable[Action]) -> None:
+        """Send what a node sends, write what it emits, and end its batch when it is time."""
+        for action in actions:
+            match action:
+                case Result(block):
+                    self._outputs[number].take(block)
+                case Ended():
+                    self._ended.add(number)
+                    attempt = self._attempts[number]
+                    for last in self._nodes[number].handle(EndOfBatch(attempt.name, attempt.cpu)):
+                        self._outputs[number].take(last)
+                case _:
+                    for frame in self._frames(number, action):
+                        messages, size = self._sent[number]
+                        self._sent[number] = messages + 1, size + len(frame)
+                        self._links.send((number + 1) % self._plan.placement.nodes, frame)
+
+    def _report(self, number: int) -> TaskReport:
+        (report,) = self._outputs[number].close()
+        report.work.messages, report.work.sent_bytes = self._sent[number]
+        return report
+
+    # -- frames: a header in JSON, and Arrow rows
+
+    def _frames(self, number: int, message: Message) -> Iterator[bytes]:
+        """Yield a message as it travels; rows may come in several frames, of which the last ends it."""
+        match message:
+            case Probe(unit, rows):
+                yield self._frame(number, {"probe": [*unit]}, rows)
+            case Partial(unit, level, block, maker, end):
+                yield self._frame(number, {"partial": [*unit], "level": level, "maker": maker, "end": end}, block)
+            case Release(unit):
+                yield self._frame(number, {"release": [*unit]}, None)
+            case EndOfInput():
+                yield self._frame(number, {"end": True}, None)
+            case Build():
+                raise AssertionError("Chunks don't move during a batch.")
+
+    def _frame(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
+        if block is None:
+            return _pack(header, b"")
+        course, hop, rows = block
+        steps = self._nodes[number].courses(rows.origin)[course]
+        carry = steps[hop - 1].carry if hop else ()
+        body = self._wire.encode(rows, course, carry, self._nodes[number].table.gather)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, body.schema) as writer:
+            writer.write_batch(body)
+        header |= {"origin": rows.origin, "course": course, "hop": hop}
+        return _pack(header, sink.getvalue())
+
+    def _read(self, number: int, frame: bytes) -> Message:
+        header, body = _unpack(frame)
+        block = self._block(number, header, body) if len(body) else None
+        if "probe" in header:
+            return Probe(Unit(*header["probe"]), block)
+        if "release" in header:
+            return Release(Unit(*header["release"]))
+        if "partial" in header:
+            return Partial(Unit(*header["partial"]), header["level"], block, header["maker"], header["end"])
+        return EndOfInput()
+
+    def _block(self, number: int, header: dict[str, Any], body: pa.Buffer) -> Travelling:
+        origin, course, hop = header["origin"], header["course"], header["hop"]
+        steps = self._nodes[number].courses(origin)[course]
+        carry = steps[hop - 1].carry if hop else ()
+        rows = pa.ipc.open_stream(body).read_next_batch()
+        return Travelling(course, hop, self._wire.receive(rows, steps[hop].joined, carry))
+
+
+def _pack(header: dict[str, Any], body: bytes | pa.Buffer) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack(">I", len(text)) + text + bytes(body)
+
+
+def _unpack(frame: bytes) -> tuple[dict[str, Any], pa.Buffer]:
+    (size,) = struct.unpack_from(">I", frame)
+    return json.loads(frame[4 : 4 + size]), pa.py_buffer(frame).slice(4 + size)
