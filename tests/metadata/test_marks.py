@@ -344,19 +344,19 @@ def test_shapes_that_cannot_be_are_refused() -> None:
     with pytest.raises(DefinitionError, match="type array<bigint>"):
         MarkShape((pa.list_(pa.int64()),), (False,))
     for types, ranges in [((), ()), ((pa.int64(),), (False, True))]:
-        with pytest.raises(DefinitionError, match=f"there are {len(types)} types and {len(ranges)} answers"):
+        with pytest.raises(DefinitionError, match=f"there are {len(types)} types and {len(ranges)} flags"):
             MarkShape(types, ranges)
 
 
 def test_what_does_not_fit_is_refused() -> None:
     word, pair = seen(WORD, ["a"]), MarkShape((pa.string(), pa.int64()), (False, False))
-    with pytest.raises(DefinitionError, match="are of string; what was given is of bigint"):
+    with pytest.raises(DefinitionError, match="are of types string, the values of types bigint"):
         word.find([pa.array([1])])
-    with pytest.raises(DefinitionError, match="are of string, bigint; what was given is of string"):
+    with pytest.raises(DefinitionError, match="are of types string, bigint, the values of types string"):
         table(pair, [], 0).covers([pa.array(["a"])], [pa.array(["b"])])
-    with pytest.raises(DefinitionError, match="the 2 parts have 2 shapes"):
+    with pytest.raises(DefinitionError, match="2 tables have 2 shapes"):
         merge_tables([word, seen(NUMBER, [1])])
-    with pytest.raises(DefinitionError, match="the 0 parts have 0 shapes"):
+    with pytest.raises(DefinitionError, match="0 tables have 0 shapes"):
         merge_tables([])
     with pytest.raises(StateError, match="Marks of bigint can't be read from a table of uint64, binary"):
         Marks(NUMBER, word.table)

@@ -54,8 +54,8 @@ class MarkShape:
     def __post_init__(self) -> None:
         if not self.types or len(self.types) != len(self.ranges):
             raise DefinitionError(
-                f"Marks have one column or more, each with a type and whether it is a range; there are "
-                f"{len(self.types)} types and {len(self.ranges)} of these flags."
+                "Marks have one column or more, and for each column one type and one flag for ranges; there are "
+                f"{len(self.types)} types and {len(self.ranges)} flags."
             )
         for kind in self.types:
             if exact_type(kind) is None:
