@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.side_outputs import SAMPLES, original, write
-from watersmeet.batch.side_outputs import shown as row_shown
+from watersmeet.batch.side_outputs import SAMPLES, original_rows, sample_row, write
 from watersmeet.formatting import value_at
 from watersmeet.metadata.collector import Heard, Judged, judged, parent_denied
 from watersmeet.metadata.constraint_state import MarkFile, Promised, at
@@ -182,7 +181,7 @@ class Marking:
                 orphans |= found.orphans
         if orphans.any():
             told = rows.filter(pa.array(orphans))
-            self._side("orphan", stream, original(plan.query.streams[stream], stream, told))
+            self._side("orphan", stream, original_rows(plan.query.streams[stream], stream, told))
         return self._kept(number, rows, np.flatnonzero(waiting & ~orphans))
 
     def _judged(self, number: Number, promise: ForeignKey, rows: pa.RecordBatch, denied: Denied) -> Judged:
@@ -212,7 +211,7 @@ class Marking:
         for number in range(min(rows.num_rows, SAMPLES)):
             value = value_at(rows.column(f"s{stream}_{promise.field}"), number)
             reason = f"no {parent} = {value} came, and none can come any more"
-            row = row_shown(spec, stream, rows, number, wanted)
+            row = sample_row(spec, stream, rows, number, wanted)
             self.report.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
 
     # -- files

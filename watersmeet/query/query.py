@@ -553,7 +553,7 @@ class Query:
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
-            computed = [hidden for hidden in stream.hidden if not hidden.told]
+            computed = [hidden for hidden in stream.hidden if not hidden.of_punctuation]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
                 kind = "punctuations" if isinstance(promise, Speaking) else "constraints"

@@ -1,1 +1,3 @@
-"""How batches are run, whoever runs them: the protocol as a state machine, and the joins of a query as a tree."""
+"""How batches are run and committed: the protocol as a pure state machine (`commit_protocol.py`), the base class of
+runtimes, which perform its actions (`enact.py`), and a query's joins as a tree (`tree.py`).
+"""

@@ -3,7 +3,7 @@
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
 purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds. What promises of streams deny is said in `denial.py`.
+Times, sizes, steps and delays are whole microseconds. What constraints of streams deny is in `oracle_constraints.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Literal, get_args
 
-from watersmeet.testing.denial import Clustered as Clustered
-from watersmeet.testing.denial import Denial, Row, denying, has, lacks_a_value
-from watersmeet.testing.denial import ForeignKey as ForeignKey
-from watersmeet.testing.denial import Key as Key
-from watersmeet.testing.denial import Ordered as Ordered
-from watersmeet.testing.denial import Promise as Promise
-from watersmeet.testing.denial import Punctuated as Punctuated
+from watersmeet.testing.oracle_constraints import Clustered as Clustered
+from watersmeet.testing.oracle_constraints import Denial, Row, denying, has, lacks_a_value
+from watersmeet.testing.oracle_constraints import ForeignKey as ForeignKey
+from watersmeet.testing.oracle_constraints import Key as Key
+from watersmeet.testing.oracle_constraints import Ordered as Ordered
+from watersmeet.testing.oracle_constraints import Promise as Promise
+from watersmeet.testing.oracle_constraints import Punctuated as Punctuated
 
 Predicate = Callable[[dict[str, Row]], bool | None]
 BEFORE_ALL = -(10**30)
@@ -212,16 +212,18 @@ class _Intake:
 
     def take(self, batch: int, arrivals: Sequence[Arrival], idle: set[str]) -> None:
         """Judge the rows of a batch, then let them move the watermark and mark what is denied from now on."""
-        judged: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
+        by_verdict: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
         for arrival in arrivals:
-            judged[self.verdict(arrival)].append(arrival)
-        self.outcome.rejected += judged["rejected"]
-        self.outcome.punctuations += self.in_order(judged["punctuation"])
-        self.outcome.late += self.in_order(judged["late"])
-        self.outcome.denied += [(a, self.denials[a.stream].reasons(a.row)[0]) for a in self.in_order(judged["denied"])]
-        for arrival in self.in_order(judged["accepted"]):
+            by_verdict[self.verdict(arrival)].append(arrival)
+        self.outcome.rejected += by_verdict["rejected"]
+        self.outcome.punctuations += self.in_order(by_verdict["punctuation"])
+        self.outcome.late += self.in_order(by_verdict["late"])
+        self.outcome.denied += [
+            (a, self.denials[a.stream].reasons(a.row)[0]) for a in self.in_order(by_verdict["denied"])
+        ]
+        for arrival in self.in_order(by_verdict["accepted"]):
             self.accept(arrival)
-        for arrival in judged["late"] + judged["denied"] + judged["accepted"]:
+        for arrival in by_verdict["late"] + by_verdict["denied"] + by_verdict["accepted"]:
             if self.streams[arrival.stream].table:
                 continue
             self.latest[arrival.stream] = max(_ts(arrival), self.latest.get(arrival.stream, _ts(arrival)))
@@ -235,10 +237,10 @@ class _Intake:
         """What becomes of a row; the others of its batch have no say in it."""
         if self.streams[arrival.stream].table:
             return "accepted"
-        told = _told(self.streams[arrival.stream], arrival.row)
-        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(told, arrival.row):
+        promises = _punctuated_promises(self.streams[arrival.stream], arrival.row)
+        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(promises, arrival.row):
             return "rejected"
-        if told:
+        if promises:
             return "punctuation"
         if self.watermark is not None and arrival.ts < self.watermark:
             return "late"
@@ -285,9 +287,12 @@ class _Intake:
         denials = {}
         for name, stream in self.streams.items():
             own = [a.row for a in arrivals if a.stream == name]
-            self.data[name].append([row for row in own if not _told(stream, row)])
-            said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
-            tests = [(promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
+            self.data[name].append([row for row in own if not _punctuated_promises(stream, row)])
+            punctuations = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
+            tests = [
+                (promise, denying(promise, self.data[name], punctuations, self.watermark))
+                for promise in stream.promises
+            ]
             denials[name] = Denial(tests)
         return denials
 
@@ -316,7 +321,7 @@ def _ts(arrival: Arrival) -> int:
     return arrival.ts
 
 
-def _told(stream: Stream, row: Row) -> list[Punctuated]:
+def _punctuated_promises(stream: Stream, row: Row) -> list[Punctuated]:
     """The promises of which a row is a punctuation."""
     return [promise for promise in stream.promises if isinstance(promise, Punctuated) and row.get(promise.flag)]
 
@@ -348,9 +353,9 @@ class _Join:
 
     def up_to_date(self, combination: Sequence[Member]) -> bool:
         """Whether rows of tables that are read for each batch are those of the batch that completes it."""
-        named = list(zip(self.streams, combination, strict=True))
-        completes = max(member.batch for stream, member in named if not stream.table)
-        return all(member.batch == completes for stream, member in named if stream.refreshed)
+        pairs = list(zip(self.streams, combination, strict=True))
+        completes = max(member.batch for stream, member in pairs if not stream.table)
+        return all(member.batch == completes for stream, member in pairs if stream.refreshed)
 
     def admits(self, i: int, member: Member, time: int, last: int) -> bool:
         """Whether stream i's window holds `member` at T = `time`, when the last member to arrive has rank `last`."""
@@ -378,17 +383,17 @@ class _Join:
         """
         partners = self._partners()
 
-        def extend(chosen: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
-            j = len(chosen)
+        def extend(prefix: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
+            j = len(prefix)
             fitting = set(range(len(self.members[j])))
-            for i, member in enumerate(chosen):
+            for i, member in enumerate(prefix):
                 fitting &= partners[i, j][member.ordinal]
             members = [self.members[j][ordinal] for ordinal in fitting]
             if j == len(self.streams) - 1:
-                yield chosen, members
+                yield prefix, members
             else:
                 for member in members:
-                    yield from extend((*chosen, member))
+                    yield from extend((*prefix, member))
 
         return extend(())
 
@@ -431,11 +436,11 @@ class _Outer:
         join = _Join(self.required, [self.members[stream.name] for stream in self.required])
         for combination in join.matches(where):
             by_name = {stream.name: member for stream, member in zip(self.required, combination, strict=True)}
-            shown = [self.shown(stream, by_name) for stream in self.optional]
-            for partners in product(*shown) if self.decided(by_name) else ():
-                found = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
-                ids = tuple(found[name].row["id"] if name in found else None for name in self.names)
-                yield ids, max(member.ts for member in found.values())
+            choices = [self.shown(stream, by_name) for stream in self.optional]
+            for partners in product(*choices) if self.decided(by_name) else ():
+                members = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
+                ids = tuple(members[name].row["id"] if name in members else None for name in self.names)
+                yield ids, max(member.ts for member in members.values())
         if "full" in self.how.values():
             yield from self.mirrored().unmatched()
 
@@ -464,9 +469,9 @@ class _Outer:
                 return [None] if partners else []
             case "anti":
                 return [] if partners else [None]
-            case AsOf() as asked:
+            case AsOf() as how:
                 newest = sorted(partners, key=lambda member: (member.ts, member.key))[-1:]
-                return newest or ([None] if asked.left else [])
+                return newest or ([None] if how.left else [])
 
     def partners(self, stream: Stream, by_name: Mapping[str, Member]) -> list[Member]:
         """The partners that a combination has in an optional stream."""

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.chunks.indexes import Zone
+from watersmeet.state.chunks.sorted_index import Zone
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import SNAPSHOT_EVERY, Manifest, StreamState
 from watersmeet.state.store.store import Store

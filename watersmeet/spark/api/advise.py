@@ -27,8 +27,16 @@ from watersmeet.errors import DefinitionError
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
 from watersmeet.query.query import Query
+from watersmeet.runtime.commit_protocol import (
+    BatchOffered,
+    Commit,
+    JobsFinished,
+    Protocol,
+    Publish,
+    ResultsPublished,
+    RunJobs,
+)
 from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import BatchOffered, Commit, JobsFinished, Protocol, Publish, ResultsPublished, RunJobs
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.samples import MOST_ROWS, SampleRows, SampleSource, sample_frame, sample_rows
@@ -222,7 +230,7 @@ class Trial(Runtime):
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Discard the results."""
-        self.store.remove(action.written)
+        self.store.remove(action.temporary_files)
         return ResultsPublished()
 
     def commit(self, action: Commit) -> Manifest:

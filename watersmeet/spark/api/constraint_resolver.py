@@ -216,8 +216,11 @@ class ConstraintResolver:
         fields, ends = self._patterns(stream, punctuations, theirs)
         needed = sorted({end for pair in ends for end in pair})
         place = {end: first + 1 + order for order, end in enumerate(needed)}
-        hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
-        hidden += [HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in needed]
+        hidden = [HiddenColumn("a frame of their own", pa.bool_(), of_punctuation=True)]
+        hidden += [
+            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), of_punctuation=True)
+            for end in needed
+        ]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}

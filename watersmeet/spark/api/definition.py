@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import DefinitionError
-from watersmeet.exchange.stages import told
+from watersmeet.exchange.stages import run_intake
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
@@ -416,7 +416,7 @@ class JoinDefinition:
         schema = self.query.pending_schema if self.query.deferred_conjuncts else self.query.output_schema
         error = error_column(schema.names)
         columns = T.StructType([*spark_schema(schema), T.StructField(error, T.StringType())])
-        frame = told(rows, batch, shares).frame.mapInArrow(spark_task(static_task(batch, shares)), columns)
+        frame = run_intake(rows, batch, shares).frame.mapInArrow(spark_task(static_task(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
         matches = self._decide(frame) if self.query.deferred_conjuncts else frame

@@ -1,4 +1,4 @@
-"""Spark's batches: performs the actions of the batch protocol (`watersmeet.runtime.protocol`) when Spark calls back."""
+"""Spark's batches: performs the actions of `watersmeet.runtime.commit_protocol` when Spark calls back."""
 
 import logging
 import time
@@ -19,8 +19,7 @@ from watersmeet.observe.explain import draw_join_tree, explain
 from watersmeet.observe.lateness import LATE_SHARE
 from watersmeet.observe.progress import format_progress
 from watersmeet.observe.timing import describe_freshness
-from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     BatchOffered,
     Commit,
     Deliver,
@@ -35,6 +34,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
+from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.offsets import Offsets
@@ -423,7 +423,7 @@ class BatchRunner(Runtime):
         self._writing = True
         with job_description(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
             deliveries = self.outputs.write(results, action.sides)
-        self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
+        self.store.remove({*action.temporary_files}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
         return ResultsPublished(self.clock(), time.time(), deliveries)
 
@@ -454,7 +454,7 @@ class BatchRunner(Runtime):
 
     def warn(self, action: Warn) -> None:
         """Log a warning."""
-        logging.getLogger("watersmeet").warning(action.says)
+        logging.getLogger("watersmeet").warning(action.message)
 
 
 def without_adaptive_execution(batch: DataFrame) -> DataFrame:

@@ -52,7 +52,7 @@ class SparkStage(Stage):
         """Return the output of a task over each partition."""
         return type(self)(self.frame.mapInArrow(spark_task(task), spark_schema(schema)))
 
-    def dealt(self, partitions: int) -> Self:
+    def partition_by_node(self, partitions: int) -> Self:
         """Shuffle rows to the partitions that they name."""
         return type(self)(self.frame.repartitionById(partitions, F.col("node")))
 

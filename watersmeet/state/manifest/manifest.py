@@ -17,7 +17,7 @@ from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.manifest import documents, generations
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.manifest.view import RunningStatistics
-from watersmeet.state.store.formats import digest, seal, unseal
+from watersmeet.state.store.file_format import digest, seal, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "manifests"

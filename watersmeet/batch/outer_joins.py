@@ -1,14 +1,15 @@
-"""Optional streams: results that follow from the partners that a combination of the required streams has, or lacks.
+"""Outer, semi, anti and as-of joins: results that depend on which partners a combination has in optional streams.
 
-Nothing is stored beside the tuples. What is emitted once there can be no more partners is found by *closing*: the
-tuples whose deadlines pass in a batch probe the other required streams for what expires after them, so that each
-combination is found once, by the member that expires first. What is left of it is then looked up in the optional
-streams. A semi join needs no waiting: a new tuple completes a combination that has a partner, or is the first partner
-of one. A full join is closed from either side: each of its streams is the optional one of the other. Where nothing but
-as-of partners is asked for, a combination is closed at its own time, and found by its latest member.
+Only tuples are stored. Results that must wait until no further partner can arrive are found by *closing*: tuples whose
+deadlines pass in a batch probe the other required streams for tuples that expire later, so that each combination is
+found once, by the member that expires first. Its partners are then looked up in the optional streams. A semi join need
+not wait: a new tuple completes a combination that has a partner, or is the first partner of one. A full join is closed
+from both sides: each of its streams is optional for the other. If only as-of partners are asked for, a combination is
+closed at its own time, and found by its latest member.
 
-All this runs in the task that finds the combination, wherever the chunks are kept: one that has no partner at this node
-may have one at another. Where only Spark can tell whether something is a partner, it is told both, as a case.
+All of this runs in the task that finds the combination, wherever the chunks are kept: a combination without a partner
+at this node may have one at another. If only Spark can decide whether a tuple is a partner, both possible outcomes are
+sent to it, as a case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.batch.closed_combinations import closing
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.closed_combinations import closing_span
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import Target, start_partials
@@ -35,22 +36,22 @@ from watersmeet.query.windows import NEVER
 from watersmeet.spilling.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
 
 NO_ROW = -1
-"""Stands for the reference of a partner where there is none."""
+"""The reference that stands for no partner."""
 
 
 class Newest:
     """The newest partner of each combination of a block, among those offered so far.
 
-    It is the one with the greatest time, and of those with the same time the one with the greatest content hash. Rows
-    that agree in both are interchangeable.
+    The newest has the greatest time, and among equal times the greatest content hash. Rows that agree in both are
+    interchangeable.
 
     Args:
-        combinations: How many there are.
+        combinations: The number of combinations.
 
     Attributes:
-        ts: The time of each combination's newest partner; NEVER where there is none.
-        content: Its content hash; NEVER where there is none.
-        row: Its reference; NO_ROW where there is none.
+        ts: The time of each combination's newest partner; NEVER if it has none.
+        content: Its content hash; NEVER if it has none.
+        row: Its reference; NO_ROW if it has none.
     """
 
     def __init__(self, combinations: int) -> None:
@@ -59,10 +60,10 @@ class Newest:
         self.row: Ints = np.full(combinations, NO_ROW)
 
     def offer(self, combination: Ints, ts: Ints, content: Ints, row: Ints) -> None:
-        """Take note of partners, in place.
+        """Update the newest partners, in place.
 
         Args:
-            combination: Whose each is, by position.
+            combination: The position of each partner's combination.
             ts: Their times.
             content: Their content hashes.
             row: Their references.
@@ -79,13 +80,13 @@ class Newest:
 
 
 class OptionalResults:
-    """The share of one task.
+    """Finds the results with optional streams in one task's share.
 
     Args:
         plan: The batch's plan.
         query: The join, with the conjuncts by which it is decided.
-        hops: What runs hops.
-        intakes: What the intake tasks wrote.
+        hops: Runs hops.
+        intakes: The reports of the intake tasks.
         targets: All chunks, those of this batch included.
     """
 
@@ -99,20 +100,20 @@ class OptionalResults:
         self._case, self._apart = 0, 1
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:
-        """Yield what a task finds of one in `shares` of the tuples that are new, or expire."""
+        """Yield the results that every `shares`-th of the tuples finds, among those that are new or expire."""
         if not self._query.optional:
             return
         self._case, self._apart = share, shares
         if list(self._query.optional.values()) == ["semi"]:
             (optional,) = self._query.optional
             yield from self._completed(optional, share, shares)
-            yield from self._first_met(optional, share, shares)
+            yield from self._first_matched(optional, share, shares)
         else:
             for side in self._sides(share, shares):
                 yield from side._closed(share, shares)
 
     def _sides(self, share: int, shares: int) -> Iterator["OptionalResults"]:
-        """Yield the join as it is closed from each of its sides; their cases have different numbers."""
+        """Yield the join as seen from each side that closes it; the sides' cases have different numbers."""
         sides = self._query.sides
         for number, query in enumerate(sides):
             side = OptionalResults(self._plan, query, self._hops, self._intakes, self._targets)
@@ -122,12 +123,12 @@ class OptionalResults:
     # -- semi joins: at the first partner
 
     def _completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield combinations that a new tuple completes and that have a partner already."""
+        """Yield combinations that a new tuple completes and that already have a partner."""
         for origin in self._query.members:
             for block in self._combined(origin, self._new(origin, share, shares), ARRIVED):
-                yield from self._judged(block, block, optional, ARRIVED, wanted=True)
+                yield from self._test_partners(block, block, optional, ARRIVED, has_partner=True)
 
-    def _first_met(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
+    def _first_matched(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield combinations whose first partner is new."""
         query, whole = self._query, (*self._query.members, optional)
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
@@ -135,39 +136,42 @@ class OptionalResults:
             combined = alone(query, block)
             combined.tags[OWN] = block.rows[optional]
             block.high = combined.high
-            yield from self._judged(block, combined, optional, EARLIER, wanted=False)
+            yield from self._test_partners(block, combined, optional, EARLIER, has_partner=False)
 
-    # -- everything else: when no partner can come any more
+    # -- all other joins: when no further partner can arrive
 
     def _closed(self, share: int, shares: int) -> Iterator[Partials]:
-        """Yield the results of combinations that the batch closes; of an only left stream those without a partner."""
+        """Yield the results of combinations that the batch closes.
+
+        If the only optional stream is a left one, these are just the combinations without a partner.
+        """
         left = (
             []
             if self._query.emits_combinations
             else [at for at in self._query.optional if at not in self._query.hidden_streams]
         )
-        asked = [at for at in self._query.optional if at not in left]
+        tested = [at for at in self._query.optional if at not in left]
         role = PRECEDING if self._query.closes_at_its_time else EXPIRING
         for origin in self._query.members:
             for block in self._combined(origin, self._closing(origin, share, shares), role):
-                for known in self._all_judged(block, asked):
-                    for made in self._extended(known, left):
-                        made.high = np.maximum.reduce([*made.times.values()])
-                        yield made
+                for combinations in self._test_all_partners(block, tested):
+                    for results in self._extended(combinations, left):
+                        results.high = np.maximum.reduce([*results.times.values()])
+                        yield results
 
-    def _all_judged(self, block: Partials, asked: Sequence[int]) -> Iterator[Partials]:
-        """Yield combinations that have partners in some streams, or have none, as is asked of each."""
-        if not asked:
+    def _test_all_partners(self, block: Partials, streams: Sequence[int]) -> Iterator[Partials]:
+        """Yield combinations that have a partner in each semi stream, and none in each anti stream."""
+        if not streams:
             yield block
             return
-        first, *rest = asked
-        wanted = self._query.optional[first] == "semi"
-        for known in self._judged(block, block, first, ALL, wanted):
-            yield from self._all_judged(known, rest)
+        first, *rest = streams
+        has_partner = self._query.optional[first] == "semi"
+        for combinations in self._test_partners(block, block, first, ALL, has_partner):
+            yield from self._test_all_partners(combinations, rest)
 
     def _closing(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's tuples whose deadlines, or own times, pass in the batch."""
-        span = closing(self._plan, self._intakes)
+        span = closing_span(self._plan, self._intakes)
         window = OWN_TIME if self._query.closes_at_its_time else self._query.streams[origin].window
         for target in self._targets:
             low, high = window.deadline(np.array([target.chunk.low, target.chunk.high]))
@@ -177,68 +181,68 @@ class OptionalResults:
                 yield self._entering(target, rows)
 
     def _extended(self, block: Partials, left: Sequence[int]) -> Iterator[Partials]:
-        """Yield combinations with each of their partners in some streams, and without one where they have none.
+        """Yield combinations with each of their partners in these streams, or without one if they have none.
 
-        [!] Partners are sought for the required members alone, so that what one stream has changes nothing about
-        another: times and deadline of the block stay theirs.
+        [!] Partners depend on the required members alone, so that the partners in one stream don't affect those in
+        another: the block keeps the times and deadlines of its required members.
         """
         if not len(block) or not left:
             yield from (block,) if len(block) else ()
             return
         first, *rest = left
         pairs = self._newest if first in self._query.as_of_streams else self._matched
-        for made in pairs(block, first):
-            yield from self._extended(made, rest)
+        for extended in pairs(block, first):
+            yield from self._extended(extended, rest)
 
     def _matched(self, block: Partials, left: int) -> Iterator[Partials]:
         """Yield combinations with each of their partners in a left stream, and those that have none."""
-        met = np.zeros(len(block), bool)
-        for found in self._partners(block, left, ALL):
-            at = found.tags[AT]
-            met[at] = True
-            yield with_partners(block.take(at), left, found.rows[left], found.times[left])
-        yield block.take(np.flatnonzero(~met))
+        has_partner = np.zeros(len(block), bool)
+        for pairs in self._partners(block, left, ALL):
+            at = pairs.tags[AT]
+            has_partner[at] = True
+            yield with_partners(block.take(at), left, pairs.rows[left], pairs.times[left])
+        yield block.take(np.flatnonzero(~has_partner))
 
     def _newest(self, block: Partials, as_of: int) -> Iterator[Partials]:
-        """Yield combinations with their newest partner in an as-of stream, and if asked for those that have none.
+        """Yield combinations with their newest partner in an as-of stream, and for a left one those that have none.
 
-        Where Spark has to decide, it chooses among the pairs that are open and the newest of the others.
+        If Spark must decide, it chooses among the undecided pairs and the newest of the decided ones.
         """
         newest, case = Newest(len(block)), self._cases(len(block))
-        unsure = np.zeros(len(block), bool)
-        for found in self._newest_first(block, as_of, newest):
-            at, ts, row, later = found.tags[AT], found.times[as_of], found.rows[as_of], self._undecided(found)
-            content, known = self._hops.contents(row), ~later
-            newest.offer(at[known], ts[known], content[known], row[known])
-            unsure[at[later]] = True
-            found.tags[CONTENT] = content
-            yield from _in_cases(found, later, case[at], CANDIDATE)
-        met = newest.row != NO_ROW
-        chosen = with_partners(block, as_of, newest.row, newest.ts)
-        chosen.tags[CONTENT] = newest.content
-        yield chosen.take(np.flatnonzero(met & ~unsure))
-        yield from _in_cases(chosen, met & unsure, case, CANDIDATE)
+        is_open = np.zeros(len(block), bool)
+        for pairs in self._newest_first(block, as_of, newest):
+            at, ts, row, undecided = pairs.tags[AT], pairs.times[as_of], pairs.rows[as_of], self._undecided(pairs)
+            content, decided = self._hops.contents(row), ~undecided
+            newest.offer(at[decided], ts[decided], content[decided], row[decided])
+            is_open[at[undecided]] = True
+            pairs.tags[CONTENT] = content
+            yield from _in_cases(pairs, undecided, case[at], CANDIDATE)
+        has_partner = newest.row != NO_ROW
+        newest_pairs = with_partners(block, as_of, newest.row, newest.ts)
+        newest_pairs.tags[CONTENT] = newest.content
+        yield newest_pairs.take(np.flatnonzero(has_partner & ~is_open))
+        yield from _in_cases(newest_pairs, has_partner & is_open, case, CANDIDATE)
         if self._query.optional[as_of] == "asof left":
-            yield block.take(np.flatnonzero(~met & ~unsure))
-            yield from _in_cases(block, ~met & unsure, case, NONE)
+            yield block.take(np.flatnonzero(~has_partner & ~is_open))
+            yield from _in_cases(block, ~has_partner & is_open, case, NONE)
 
     def _newest_first(self, block: Partials, as_of: int, newest: Newest) -> Iterator[Partials]:
-        """Yield pairs among which are those of the newest partners; of others, as few as will do.
+        """Yield pairs that include those with the newest partners, and as few others as possible.
 
-        [!] All pairs where one may raise, since what is never looked at never raises, or is left to Spark.
+        [!] All pairs if a conjunct may raise or is left to Spark: a pair that is not looked at would never raise.
         """
         if self._query.deferred_conjuncts or any(c.raises for c in self._query.conjuncts):
             yield from self._partners(block, as_of, NEWEST)
             return
-        step, left, rows = partner_step(self._query, as_of, NEWEST), np.arange(len(block)), limits().tail_rows
-        while len(left):
-            tails, part = Tails(len(block), rows), block.take(left) if len(left) < len(block) else block
-            part.tags |= {AT: left, NEWEST_TIME: newest.ts if part is block else newest.ts[left]}
+        step, open_, rows = partner_step(self._query, as_of, NEWEST), np.arange(len(block)), limits().tail_rows
+        while len(open_):
+            tails, part = Tails(len(block), rows), block.take(open_) if len(open_) < len(block) else block
+            part.tags |= {AT: open_, NEWEST_TIME: newest.ts if part is block else newest.ts[open_]}
             self._hops.work.of(step).rows_in += len(part)
             yield from self._hops.hop(part, step, tails=tails)
-            left, rows = np.flatnonzero(tails.unsettled(newest.ts)), rows * 8
+            open_, rows = np.flatnonzero(tails.unsettled(newest.ts)), rows * 8
 
-    # -- what both need
+    # -- shared by both
 
     def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's new tuples."""
@@ -253,18 +257,18 @@ class OptionalResults:
         return self._hops.enter(block, entry_conjuncts(self._query, origin))
 
     def _combined(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
-        """Yield the combinations of the required streams that tuples of one find."""
+        """Yield the combinations of the required streams that the tuples of one of them find."""
         members = self._query.members
         course = steps(self._query, origin, self._order(origin), role, of=members)
-        found = self._through(blocks, course)
-        return found if course else map(self._hops.complete, found)
+        combinations = self._through(blocks, course)
+        return combinations if course else map(self._hops.complete, combinations)
 
     def _through(self, blocks: Iterator[Partials], course: Sequence[Step]) -> Iterator[Partials]:
         """Yield what partial results become by some steps."""
-        found = regroup(filter(len, blocks))
+        longer = regroup(filter(len, blocks))
         for hop in course:
-            found = regroup(self._hop(found, hop))
-        return found
+            longer = regroup(self._hop(longer, hop))
+        return longer
 
     def _hop(self, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
         for block in blocks:
@@ -272,39 +276,39 @@ class OptionalResults:
             yield from self._hops.hop(block, hop)
 
     def _order(self, origin: int) -> tuple[int, ...]:
-        """Return in which order a tuple of a stream probes the other required ones."""
+        """Return the order in which a tuple of a stream probes the other required streams."""
         return tuple(at for at in self._plan.order.orders(origin)[0] if at in self._query.members)
 
     def _partners(self, block: Partials, optional: int, role: Role) -> Iterator[Partials]:
-        """Yield pairs of a combination and a partner; they note the combination's position."""
+        """Yield pairs of a combination and a partner, tagged with the combination's position; also tags the block."""
         block.tags[AT] = np.arange(len(block))
         return self._hop(iter([block]), partner_step(self._query, optional, role))
 
-    def _judged(
-        self, block: Partials, combined: Partials, optional: int, role: Role, wanted: bool
+    def _test_partners(
+        self, block: Partials, combined: Partials, optional: int, role: Role, has_partner: bool
     ) -> Iterator[Partials]:
-        """Yield what has a partner, or has none; and cases of which only Spark can tell, pairs and claims.
+        """Yield the rows that have a partner, or have none; undecided ones as cases for Spark, with their pairs.
 
         Args:
-            block: What is a result then.
-            combined: The combinations of the required streams in it, by which partners are sought.
+            block: The rows to yield.
+            combined: The combinations of the required streams in them, which probe for partners.
             optional: The stream of the partners.
-            role: Which of its rows are asked for.
-            wanted: Whether a partner is wanted.
+            role: Which of its rows are probed.
+            has_partner: Whether to yield rows with a partner, rather than those without.
         """
-        met, unsure, case = np.zeros(len(block), bool), np.zeros(len(block), bool), self._cases(len(block))
-        for found in self._partners(combined, optional, role):
-            at, later = found.tags[AT], self._undecided(found)
-            met[at[~later]], unsure[at[later]] = True, True
-            yield from _in_cases(found, later, case[at], PAIR)
-        unsure &= ~met
-        known = np.flatnonzero((met == wanted) & ~unsure)
-        if len(known):
-            yield block.take(known)
-        yield from _in_cases(block, unsure, case, SOME if wanted else NONE)
+        is_matched, is_open, case = np.zeros(len(block), bool), np.zeros(len(block), bool), self._cases(len(block))
+        for pairs in self._partners(combined, optional, role):
+            at, undecided = pairs.tags[AT], self._undecided(pairs)
+            is_matched[at[~undecided]], is_open[at[undecided]] = True, True
+            yield from _in_cases(pairs, undecided, case[at], PAIR)
+        is_open &= ~is_matched
+        decided = np.flatnonzero((is_matched == has_partner) & ~is_open)
+        if len(decided):
+            yield block.take(decided)
+        yield from _in_cases(block, is_open, case, SOME if has_partner else NONE)
 
     def _cases(self, number: int) -> NDArray[np.int64]:
-        """Return numbers of new cases, which no other task has."""
+        """Return numbers for new cases, unique among all tasks."""
         first = self._case
         self._case += self._apart * number
         return first + self._apart * np.arange(number)
@@ -315,15 +319,15 @@ class OptionalResults:
 
 
 def _in_cases(block: Partials, some: Mask, case: NDArray[np.int64], role: int) -> Iterator[Partials]:
-    """Yield some combinations, if there are such, as parts of cases."""
+    """Yield some rows of a block, tagged with their cases and their role; nothing if there are none."""
     if some.any():
-        made = block.take(np.flatnonzero(some))
-        made.tags |= {CASE: case[some], ROLE: np.full(len(made), role)}
-        yield made
+        part = block.take(np.flatnonzero(some))
+        part.tags |= {CASE: case[some], ROLE: np.full(len(part), role)}
+        yield part
 
 
 def with_partners(block: Partials, stream: int, row: NDArray[np.int64], ts: NDArray[np.int64]) -> Partials:
-    """Return combinations, each with a partner; the time and the deadline of the block stay those of its members."""
+    """Return combinations, each with a partner; they keep the times and deadlines of their required members."""
     rows, times = {**block.rows, stream: row}, {**block.times, stream: ts}
     return replace(block, joined=(*block.joined, stream), rows=rows, times=times, tags=dict(block.tags))
 
@@ -334,16 +338,16 @@ def partner_step(query: Query, optional: int, role: Role) -> Step:
 
 
 def alone(query: Query, block: Partials) -> Partials:
-    """Return the combinations of the required streams without the partners that they were found by.
+    """Return the combinations of the required streams in a block, without their partners.
 
     Args:
         query: The join.
-        block: What was found, with the times of all its members.
+        block: The combinations with their partners, and the times of all members.
     """
     members = query.members
     times = {at: block.times[at] for at in members}
     deadlines = [query.streams[at].window.deadline(ts) for at, ts in times.items()]
-    made = block.only([column for column in block.columns if column.stream in members])
-    made.joined, made.rows, made.times = members, {at: block.rows[at] for at in members}, times
-    made.high, made.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
-    return made
+    combined = block.only([column for column in block.columns if column.stream in members])
+    combined.joined, combined.rows, combined.times = members, {at: block.rows[at] for at in members}, times
+    combined.high, combined.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
+    return combined

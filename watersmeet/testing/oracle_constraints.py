@@ -1,7 +1,7 @@
-"""What streams promise, and which rows that denies, by brute force; a part of the oracle.
+"""The constraints of streams, and which rows they deny, by brute force; a part of the oracle.
 
-In columns that promises name, values are None (NULL), bool, int, float, Decimal, str, bytes, date or datetime (without
-a zone, or in UTC), and those of one column are of one type.
+In columns that constraints name, values are None (NULL), bool, int, float, Decimal, str, bytes, date or datetime
+(without a zone, or in UTC), and those of one column are of one type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Announced = tuple[int, Row]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Denies the values of `columns`, taken together, that an earlier batch has brought."""
+    """Denies combinations of values of `columns` that an earlier batch contained."""
 
     columns: tuple[str, ...]
 
@@ -45,12 +45,12 @@ class Ordered:
     column: str
     falling: bool = False
     slack: int | float | Decimal | timedelta = 0
-    """What can be taken from a value of the column; for times also microseconds."""
+    """Something that can be subtracted from a value of the column; for times also microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """Denies nothing; rows are orphans whose value is denied as `parent_column` of `parent` and was never accepted."""
+    """Denies nothing; a row is an orphan if `parent` denies its value as `parent_column` and never accepted it."""
 
     column: str
     parent: str
@@ -59,14 +59,14 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Punctuated:
-    """Denies what punctuations announce: they are the rows of the stream whose `flag` is TRUE.
+    """Denies the rows that punctuations announce the end of; punctuations are the rows whose `flag` is TRUE.
 
     Attributes:
         flag: A column that says which rows are punctuations; NULL, or no such column in a row, means data.
         on: For a column of the denied rows, the column of the punctuation with its value, or the two with the smallest
-            and the largest. Any value will do in columns not named.
-        effect: From when on: "batch" is the end of the punctuation's own batch, "watermark" the end of the first batch
-            with a join watermark greater than its event time.
+            and the largest. Columns not named may have any value.
+        effect: When it takes effect: "batch" is the end of the punctuation's own batch, "watermark" the end of the
+            first batch with a join watermark greater than its event time.
     """
 
     flag: str
@@ -79,7 +79,7 @@ Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """The rows of a stream that its promises deny after some batch; those that will be late are not meant."""
+    """The rows of a stream that its constraints deny after some batch, apart from those that will be late."""
 
     tests: Sequence[tuple[Promise, Test]] = ()
 
@@ -87,26 +87,26 @@ class Denial:
         return bool(self.reasons(row))
 
     def reasons(self, row: Row) -> list[Promise]:
-        """The promises that deny a row."""
+        """The constraints that deny a row."""
         return [promise for promise, denies in self.tests if denies(row)]
 
     def denies_value(self, column: str, value: Any) -> bool:
-        """Whether a promise about this column alone denies all rows with that value."""
+        """Whether a constraint on this column alone denies all rows with that value."""
         return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
 
 
-def lacks_a_value(told: Iterable[Punctuated], punctuation: Row) -> bool:
-    """Whether a punctuation has NULL where its pattern needs a value."""
-    return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
+def lacks_a_value(promises: Iterable[Punctuated], punctuation: Row) -> bool:
+    """Whether a punctuation has NULL in a column that its pattern needs."""
+    return any(punctuation[name] is None for promise in promises for ends in _ends(promise).values() for name in ends)
 
 
 def _ends(promise: Punctuated) -> dict[str, tuple[str, str]]:
-    """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
+    """For each column of the pattern, the punctuation's columns with the smallest and the largest value it denies."""
     return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
 
 
 def _columns(promise: Promise) -> set[str]:
-    """The columns on whose values alone it depends whether a promise denies a row."""
+    """The columns whose values alone determine whether a constraint denies a row."""
     match promise:
         case Key(columns):
             return set(columns)
@@ -119,12 +119,12 @@ def _columns(promise: Promise) -> set[str]:
 
 
 def denying(promise: Promise, batches: Batches, punctuations: Iterable[Announced], watermark: int | None) -> Test:
-    """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
+    """The rows that a constraint denies after these batches of data rows and punctuations, at this join watermark."""
     match promise:
         case Key():
-            return _seen(promise, batches)
+            return _repeats(promise, batches)
         case Clustered():
-            return _over(promise, batches)
+            return _after_cluster(promise, batches)
         case Ordered():
             return _beyond(promise, batches)
         case Punctuated():
@@ -137,27 +137,27 @@ def _nothing(row: Row) -> bool:
     return False
 
 
-def _seen(key: Key, batches: Batches) -> Test:
-    """Denies values that any row has had, if none of them is NULL."""
-    seen = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
+def _repeats(key: Key, batches: Batches) -> Test:
+    """Denies values that an earlier row had, if none of them is NULL."""
+    earlier = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
 
     def denies(row: Row) -> bool:
         values = [row[column] for column in key.columns]
-        return None not in values and tuple(map(_place, values)) in seen
+        return None not in values and tuple(map(_place, values)) in earlier
 
     return denies
 
 
-def _over(run: Clustered, batches: Batches) -> Test:
-    """Denies values that too many batches in a row have lacked; for ever, even if they come again."""
+def _after_cluster(cluster: Clustered, batches: Batches) -> Test:
+    """Denies values that too many successive batches lacked; for ever, even if they come again."""
     lacked: dict[Place, int] = {}  # by how many of the last batches
-    over: set[Place] = set()
+    ended: set[Place] = set()
     for rows in batches:
-        present = {_place(row[run.column]) for row in rows if row[run.column] is not None}
+        present = {_place(row[cluster.column]) for row in rows if row[cluster.column] is not None}
         if present:
             lacked = {place: times + 1 for place, times in lacked.items()} | dict.fromkeys(present, 0)
-            over |= {place for place, times in lacked.items() if times > run.slack}
-    return _at(run.column, lambda place: place in over)
+            ended |= {place for place, times in lacked.items() if times > cluster.slack}
+    return _at(cluster.column, lambda place: place in ended)
 
 
 def _beyond(order: Ordered, batches: Batches) -> Test:
@@ -186,9 +186,9 @@ def _loosened(frontier: Any, order: Ordered) -> Any:
 
 
 def _announced(promise: Punctuated, punctuations: Iterable[Announced], watermark: int | None) -> Test:
-    """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
+    """Denies rows that fit a punctuation in effect; NULL fits only a column that may have any value."""
     by_batch = promise.effect == "batch"
-    said = [
+    in_effect = [
         row
         for ts, row in punctuations
         if row.get(promise.flag) and (by_batch or (watermark is not None and ts < watermark))
@@ -201,7 +201,7 @@ def _announced(promise: Punctuated, punctuations: Iterable[Announced], watermark
             for column, (low, high) in ends.items()
         )
 
-    return lambda row: any(fits(row, pattern) for pattern in said)
+    return lambda row: any(fits(row, pattern) for pattern in in_effect)
 
 
 def _at(column: str, test: Callable[[Place], bool]) -> Test:
@@ -210,12 +210,12 @@ def _at(column: str, test: Callable[[Place], bool]) -> Test:
 
 
 def has(column: str, value: Any) -> Test:
-    """The test of rows with a value, by Spark's equality; NULL is nobody's."""
+    """The test for rows with a value, by Spark's equality; NULL equals nothing."""
     return _at(column, lambda place: place == _place(value))
 
 
 def _place(value: Any) -> Place:
-    """Where a value stands in Spark's order: NaN equals itself and is highest; 0.0 and -0.0 are one."""
+    """A value's place in Spark's order: NaN equals itself and is highest; 0.0 equals -0.0."""
     return (1, 0) if _is_nan(value) else (0, value)
 
 
