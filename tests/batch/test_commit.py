@@ -46,8 +46,8 @@ def test_inner_joins_are_late_when_the_join_is() -> None:
 @pytest.mark.parametrize(("now", "heard", "idle"), [(90, 90, False), (140, 100, False), (160, 100, True)])
 def test_a_stream_heard_later_than_now_was_heard_now(now: int, heard: int, idle: bool) -> None:
     spec = StreamSpec("a", WHEN, 0, Window(), delay=0, idle=50)
-    after = advance_stream(spec, StreamState(heard=100), StreamIntake(), now)
-    assert (after.heard, after.idle) == (heard, idle)
+    after = advance_stream(spec, StreamState(active_at=100), StreamIntake(), now)
+    assert (after.active_at, after.idle) == (heard, idle)
 
 
 WHEN = pa.schema([("ts", pa.timestamp("us", "UTC"))])

@@ -106,7 +106,7 @@ class OptionalResults:
         self._case, self._apart = share, shares
         if list(self._query.optional.values()) == ["semi"]:
             (optional,) = self._query.optional
-            yield from self._completed(optional, share, shares)
+            yield from self._newly_completed(optional, share, shares)
             yield from self._first_matched(optional, share, shares)
         else:
             for side in self._sides(share, shares):
@@ -122,7 +122,7 @@ class OptionalResults:
 
     # -- semi joins: at the first partner
 
-    def _completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
+    def _newly_completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield combinations that a new tuple completes and that already have a partner."""
         for origin in self._query.members:
             for block in self._combined(origin, self._new(origin, share, shares), ARRIVED):
@@ -155,7 +155,7 @@ class OptionalResults:
         for origin in self._query.members:
             for block in self._combined(origin, self._closing(origin, share, shares), role):
                 for combinations in self._test_all_partners(block, tested):
-                    for results in self._extended(combinations, left):
+                    for results in self._extend(combinations, left):
                         results.high = np.maximum.reduce([*results.times.values()])
                         yield results
 
@@ -180,7 +180,7 @@ class OptionalResults:
                 rows = np.flatnonzero((deadline >= span.first) & (deadline <= span.last))[share::shares]
                 yield self._entering(target, rows)
 
-    def _extended(self, block: Partials, left: Sequence[int]) -> Iterator[Partials]:
+    def _extend(self, block: Partials, left: Sequence[int]) -> Iterator[Partials]:
         """Yield combinations with each of their partners in these streams, or without one if they have none.
 
         [!] Partners depend on the required members alone, so that the partners in one stream don't affect those in
@@ -190,11 +190,11 @@ class OptionalResults:
             yield from (block,) if len(block) else ()
             return
         first, *rest = left
-        pairs = self._newest if first in self._query.as_of_streams else self._matched
-        for extended in pairs(block, first):
-            yield from self._extended(extended, rest)
+        extend = self._as_of_join if first in self._query.as_of_streams else self._left_join
+        for extended in extend(block, first):
+            yield from self._extend(extended, rest)
 
-    def _matched(self, block: Partials, left: int) -> Iterator[Partials]:
+    def _left_join(self, block: Partials, left: int) -> Iterator[Partials]:
         """Yield combinations with each of their partners in a left stream, and those that have none."""
         has_partner = np.zeros(len(block), bool)
         for pairs in self._partners(block, left, ALL):
@@ -203,7 +203,7 @@ class OptionalResults:
             yield with_partners(block.take(at), left, pairs.rows[left], pairs.times[left])
         yield block.take(np.flatnonzero(~has_partner))
 
-    def _newest(self, block: Partials, as_of: int) -> Iterator[Partials]:
+    def _as_of_join(self, block: Partials, as_of: int) -> Iterator[Partials]:
         """Yield combinations with their newest partner in an as-of stream, and for a left one those that have none.
 
         If Spark must decide, it chooses among the undecided pairs and the newest of the decided ones.

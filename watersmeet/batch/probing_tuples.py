@@ -49,13 +49,13 @@ class ProbingTuples:
         order, so that a task that is run again over rewritten chunks takes the same tuples.
         """
         conjuncts, pays = entry_conjuncts(self._query, origin), steps[0].role.old
-        for block in self._owed(origin, share, shares) if pays else self._new(origin, share, shares):
+        for block in self._owing_tuples(origin, share, shares) if pays else self._new_tuples(origin, share, shares):
             block = self._hops.enter(block, conjuncts)
             block = block if pays else self._on_course(block, course)
             if len(block):
                 yield block
 
-    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+    def _new_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's new tuples."""
         for target in self._fresh:
             if target.chunk.stream == origin and target.chunk.bucket.first:
@@ -65,7 +65,7 @@ class ProbingTuples:
                 batch = np.full(len(ts), self._plan.batch)
                 yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
-    def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+    def _owing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's earlier tuples that make owed probes in this batch."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]

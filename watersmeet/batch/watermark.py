@@ -24,11 +24,12 @@ def advance_stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: i
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
     if now is None:
         return replace(old, latest=latest, arrived=old.arrived + new.accepted, idle=old.idle or spec.table)
-    heard = now if new.rows or old.heard is None else min(old.heard, now)  # an earlier run's clock may have been ahead
-    idle = spec.table or (spec.idle is not None and now - heard > spec.idle)
+    # An earlier run's clock may have been ahead.
+    active_at = now if new.rows or old.active_at is None else min(old.active_at, now)
+    idle = spec.table or (spec.idle is not None and now - active_at > spec.idle)
     rate = new.accepted / advance * 1e6 if advance else old.rate
     rate = ((old.rate or rate) + rate) / 2
-    return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance, rate)
+    return StreamState(latest, old.arrived + new.accepted, idle, active_at, new.accepted, advance, rate)
 
 
 def join_watermark(

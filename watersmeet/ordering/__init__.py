@@ -1,4 +1,4 @@
-"""The order in which the streams are probed, one ordering a file; `base` has the interface and the default."""
+"""The order in which streams are probed, one ordering a file; `join_order.py` has the interface and the default."""
 
 from watersmeet.arguments import suggest
 from watersmeet.errors import DefinitionError

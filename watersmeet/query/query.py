@@ -188,8 +188,8 @@ class Query:
         dialect: The session settings on which expressions depend.
         select: The text of the SELECT list, for people.
         meaning: `where` as Spark reads it.
-        careful: The conjuncts as they are decided if computing a hidden column raised for some tuple, including those
-            tested at intake; empty if none can raise.
+        careful_conjuncts: The conjuncts as they are decided if computing a hidden column raised for some tuple,
+            including those tested at intake; empty if none can raise.
         flags: The hidden columns that are TRUE for such tuples.
         weight: The column by which spilling ranks results.
         tracing: What carries the groups of its members: where spilling ranks the groups of a tree of joins, the results
@@ -206,7 +206,7 @@ class Query:
     dialect: Dialect = field(default_factory=Dialect)
     select: str = ""
     meaning: str = ""
-    careful: tuple[Conjunct, ...] = ()
+    careful_conjuncts: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
     weight: Column | None = None
     tracing: Tracing = "none"
@@ -318,7 +318,7 @@ class Query:
     @cached_property
     def needed_columns(self) -> frozenset[Column]:
         """Every column that a conjunct reads or the output shows."""
-        conjuncts = (*self.conjuncts, *self.careful)
+        conjuncts = (*self.conjuncts, *self.careful_conjuncts)
         read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.output_columns}
         return frozenset(read if self.weight is None else read | {self.weight})
 
@@ -400,7 +400,7 @@ class Query:
         [!] While one of them is open for a combination, none that may raise can be decided. They are the careful ones,
         if any: Spark need not know whether computing a hidden column raised for some tuple.
         """
-        conjuncts = self.careful or self.conjuncts
+        conjuncts = self.careful_conjuncts or self.conjuncts
         if all(conjunct.exact for conjunct in conjuncts):
             return ()
         cannot_raise = [c for c in conjuncts if not (c.exact or c.opaque or c.raises)]
@@ -426,7 +426,7 @@ class Query:
 
     def careful_query(self) -> "Query":
         """Return the join with its careful conjuncts, used if computing a hidden column raised for some tuple."""
-        return replace(self, conjuncts=self.careful)
+        return replace(self, conjuncts=self.careful_conjuncts)
 
     @cached_property
     def constrained_streams(self) -> frozenset[int]:
@@ -436,11 +436,11 @@ class Query:
     @cached_property
     def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns of new rows that constraints read, including those of other streams."""
-        needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
+        columns = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
         for promise in (promise for stream in self.streams for promise in stream.promises):
             if isinstance(promise, ForeignKey):
-                needed[promise.parent.stream].add(promise.parent.field)
-        return tuple(map(frozenset, needed))
+                columns[promise.parent.stream].add(promise.parent.field)
+        return tuple(map(frozenset, columns))
 
     @cached_property
     def counted_streams(self) -> tuple[int, ...]:

@@ -139,8 +139,8 @@ def _sample_findings(join: JoinDefinition, samples: Mapping[str, DataFrame]) -> 
             )
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from check_delay(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
-    needed = {stream.name for stream in join.query.streams if not stream.table}
-    if not join.query.predicates or not needed <= set(samples):
+    sampled_streams = {stream.name for stream in join.query.streams if not stream.table}
+    if not join.query.predicates or not sampled_streams <= set(samples):
         return
     rows = sample_rows(join, samples)
     with TemporaryDirectory(prefix="watersmeet-") as folder:

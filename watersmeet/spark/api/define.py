@@ -221,7 +221,7 @@ def define(
         dialect,
         text,
         where.meaning,
-        where.careful,
+        where.careful_conjuncts,
         where.flags,
         how=query.how,
         filter=query.filter,

@@ -128,7 +128,7 @@ class BatchRunner(Runtime):
         spilling: The controller of spilling, if units may be spilled.
         final: Whether everything is closed for good once the input has ended.
         observed: Whether the figures of batches are added to Spark's own progress.
-        cut: Whether an uncommitted batch may have reached the sink: it must come before any round.
+        has_uncommitted_batch: Whether an uncommitted batch may have reached the sink: it must come before any round.
         closed: Whether no more batches may start.
         turn: Held by the thread that runs a batch or a round.
         times: When the last batch began, and when it ended, by this process's monotonic clock; None before that.
@@ -154,7 +154,7 @@ class BatchRunner(Runtime):
     observed: bool = False
     times: tuple[float | None, float | None] = (None, None)
     active: Callable[[], bool] = lambda: True
-    cut: bool = False
+    has_uncommitted_batch: bool = False
     closed: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
@@ -181,7 +181,9 @@ class BatchRunner(Runtime):
         self.protocol.generation = self.checkpoint.lease.number
         self.protocol.begun = rounds.read_intent(self.store, state.batch + 1)
         # [!] A batch that Spark has begun may have reached the sink, under the number that a round would take.
-        self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
+        self.has_uncommitted_batch = (
+            self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
+        )
         if self.has_rounds:
             _ = self._empty_batch  # in a session as it is now, like that of Spark's batches
         self.offer(self.protocol, StateLoaded())
@@ -234,7 +236,7 @@ class BatchRunner(Runtime):
                 now, offsets = int(self.clock.latest() * 1e6), self.checkpoint.offsets.of(number) or ""
                 rows = not self.protocol.state.final or not batch.isEmpty()
                 self.offer(self.protocol, BatchOffered(number, began, now, offsets, rows))
-                self.cut = False
+                self.has_uncommitted_batch = False
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
                     report_figures(self.frames.spark, format_progress(self.protocol.state.progress, zoned))
@@ -288,7 +290,7 @@ class BatchRunner(Runtime):
         """
         with self.turn:
             self._check_between()
-            if self.error is not None or self.cut:
+            if self.error is not None or self.has_uncommitted_batch:
                 return False
             before = self.protocol.state.batch
             try:
@@ -307,11 +309,11 @@ class BatchRunner(Runtime):
             WatersmeetError: If it fails.
         """
         self._check_between()
-        while self.cut and self.error is None and active():
+        while self.has_uncommitted_batch and self.error is None and active():
             time.sleep(POLL_SECONDS)
         while self.round(all=True):
             pass
-        if self.owes and (self.cut or self.error is not None):
+        if self.owes and (self.has_uncommitted_batch or self.error is not None):
             raise self._batch_first("pay what is owed")
 
     def finish(self) -> None:
@@ -416,7 +418,7 @@ class BatchRunner(Runtime):
     def publish(self, action: Publish) -> ResultsPublished:
         """Write results to the sink, or prepare their delivery, and that of rows for the side outputs."""
         self.check_lease()
-        self.cut = self.protocol.begun is None
+        self.has_uncommitted_batch = self.protocol.begun is None
         jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files, action.batch)
         results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)

@@ -133,12 +133,12 @@ class ChunkWriter:
         chunks: list[Chunk] = []
         for number, group in enumerate(_group(cells)):
             buffer, places = encode([cell.rows for cell in group], compressed)
-            path = self._put(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", buffer)
+            path = self._write_file(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", buffer)
             for index, (cell, place) in enumerate(zip(group, places, strict=True)):
                 chunks.append(self._describe(stream, cell, path, index, place, sealed))
         return chunks
 
-    def _put(self, name: str, buffer: pa.Buffer) -> str:
+    def _write_file(self, name: str, buffer: pa.Buffer) -> str:
         """Write a file of chunks; return its path."""
         if not self.again:
             self.store.write(f"{name}.arrow", buffer)
