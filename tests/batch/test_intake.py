@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.batch.intake import Intake
-from watersmeet.batch.late_rows import Admission
+from watersmeet.batch.late_rows import RowAdmission
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, ObservingPlan, latest_allowed_times, start
 from watersmeet.batch.side_outputs import sample_row
@@ -61,7 +61,7 @@ def test_what_a_test_denies_is_dropped_and_what_it_raised_for_is_kept(tmp_path: 
     batch = replace(batch, query=replace(batch.query, streams=(tested, batch.query.streams[1])))
     columns = {"ts": pa.array([1] * 4), "hash": pa.array([0] * 4), "s0_0": pa.array(range(4))}
     columns |= {"s0_5": pa.array([True, False, None, None]), "s0_6": pa.array([False, False, False, True])}
-    admission = Admission(batch, "t")
+    admission = RowAdmission(batch, "t")
     assert admission.admit(0, pa.record_batch(columns)).column("s0_0").to_pylist() == [0, 3]
     assert admission.report.streams[0].accepted == 4  # they came in time: it is the condition that leaves them out
 
@@ -77,7 +77,7 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
     before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
     batch = Operator(query, Central(), Store(str(tmp_path)), "run", sides=True).plan(before, now=700)
     assert batch.intake.latest_allowed == (60_001_000, None)
-    admission = Admission(batch, "t")
+    admission = RowAdmission(batch, "t")
     assert admission.admit(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
     (seen, _) = admission.report.streams
     assert (seen.rejected, seen.late, seen.latest) == (3, 1, 60_001_000)
@@ -107,7 +107,7 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
 def test_samples_show_the_columns_that_they_may(
     tmp_path: Path, samples: frozenset[str] | None, rows: list[dict[str, str]]
 ) -> None:
-    admission = Admission(replace(planned(tmp_path), observing=ObservingPlan(samples)), "t")
+    admission = RowAdmission(replace(planned(tmp_path), observing=ObservingPlan(samples)), "t")
     admission.admit(0, arrived([None, None]))
     assert [sample["row"] for sample in admission.report.samples] == rows
     assert admission.report.streams[0].rejected == 2

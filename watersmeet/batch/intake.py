@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.batch.intake_report import IntakeReport
-from watersmeet.batch.late_rows import Admission
+from watersmeet.batch.late_rows import RowAdmission
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.limits import limits
 from watersmeet.predicate.numbers import bucket
@@ -92,7 +92,7 @@ class Intake:
     """
 
     def __init__(self, plan: BatchPlan, name: str, attempt: int) -> None:
-        self._admission, self._spool = Admission(plan, name), Spool(plan, name)
+        self._admission, self._spool = RowAdmission(plan, name), Spool(plan, name)
         self.report = self._admission.report
         self.report.attempt = attempt
 

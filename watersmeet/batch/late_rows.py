@@ -21,7 +21,7 @@ from watersmeet.predicate.numbers import bucket
 from watersmeet.state.chunks.rows import TIME
 
 
-class Admission:
+class RowAdmission:
     """Decides which new rows are stored and joined; counts all others, and shows and writes some if asked to.
 
     A row that is not admitted is rejected (no usable event time), a punctuation, late, denied by a constraint, or one
@@ -172,16 +172,15 @@ class Admission:
         self.report.files.append((kind, stream, path))
 
     def _drop_unjoinable(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows without those that can join nothing: in a gap of a hopping window, or failing a conjunct over
-        their stream alone.
+        """Return the rows without those that can join nothing.
+
+        These lie in a gap of a hopping window, or fail a conjunct over their stream alone.
         """
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())
         for test in spec.tests:
             passes = _true(rows, f"s{stream}_{test.holds}")
-            if (
-                test.failed is not None
-            ):  # [!] another conjunct may still drop the row; if none does, the query must stop
+            if test.failed is not None:  # [!] another conjunct may drop the row; if none does, the query must stop
                 passes |= _true(rows, f"s{stream}_{test.failed}")
             admitted &= passes
         for column in self._plan.query.required_columns[stream]:

@@ -207,7 +207,7 @@ class Operator:
         return replace(after, final=before.final or plan.is_final)
 
     def _retain(self, batch: "_FinishedBatch", after: Manifest) -> tuple[Manifest, int]:
-        """Step 2: add chunks and what is owed, drop what no later result needs; also return the purged rows."""
+        """Step 2: add chunks and what is owed, drop what no later result needs; also count the purged rows."""
         before, plan, tasks = batch.before, batch.plan, batch.tasks
         chunks, ledger = _pay(plan, _merge(plan, tasks), batch.fresh, batch.now)
         reached = reaches(self.query, chunks.values())
