@@ -20,10 +20,7 @@ TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("ts", TIME), ("k", pa.int64()), ("n", pa.int32()), ("end", pa.bool_()), ("d", pa.date32())]
 )
-HIDDEN = (
-    HiddenColumn("a frame of their own", pa.bool_(), of_punctuation=True),
-    HiddenColumn("lo", pa.int64(), of_punctuation=True),
-)
+HIDDEN = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
 
 
 def query(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> Query:

@@ -56,9 +56,7 @@ def text_of(spec: StreamSpec, column: str, value: Any) -> str:
 
 def _punctuation_columns(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:
     """Return the pattern columns of a punctuation that comes from a frame of its own: their names in that frame."""
-    hidden = {
-        f"s{stream}_{at}": column for at, column in enumerate(spec.hidden, len(spec.schema)) if column.of_punctuation
-    }
+    hidden = {f"s{stream}_{at}": column for at, column in enumerate(spec.hidden, len(spec.schema)) if column.told}
     here = [name for name in hidden if name in rows.schema.names and rows.column(name)[row].is_valid]
     return {name: hidden[name].text for name in here if not pa.types.is_boolean(hidden[name].type)}
 

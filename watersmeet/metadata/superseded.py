@@ -82,7 +82,7 @@ def _superseded(stored: Stored, stream: int, columns: Sequence[Column], mark: in
 
 
 def _naming(query: Query, stream: int) -> list[Conjunct]:
-    return [conjunct for conjunct in (*query.conjuncts, *query.careful_conjuncts) if stream in conjunct.streams]
+    return [conjunct for conjunct in (*query.conjuncts, *query.careful) if stream in conjunct.streams]
 
 
 def _read(query: Query, stream: int) -> tuple[Column, ...]:

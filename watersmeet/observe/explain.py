@@ -125,7 +125,7 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
     for at, hidden in enumerate(stream.hidden, first):
         if at in positions_of_tests:
             yield f"    only where {hidden.text}, tested by Spark when a tuple comes in"
-        elif not (hidden.failed or hidden.of_punctuation):
+        elif not (hidden.failed or hidden.told):
             yield f"    {hidden.text}, computed by Spark when a tuple comes in"
 
 

@@ -61,8 +61,7 @@ def _test_entries(query: Query, work: HopWork, misses: Misses, most: int) -> lis
     A test sees the pairs that passed those before it, so each has fewer than the one before. Predicates are called in
     the order of their cost, which may change from block to block.
     """
-    all_conjuncts = (*query.conjuncts, *query.careful_conjuncts)
-    conjuncts = {conjunct.text: (at, conjunct) for at, conjunct in enumerate(all_conjuncts)}
+    conjuncts = {conjunct.text: (at, conjunct) for at, conjunct in enumerate((*query.conjuncts, *query.careful))}
     measured = [part for texts, whole in work.tests.items() for part in _split(texts, whole, work.single_tests)]
     texts_seen = {text for texts, _ in measured for text in texts}
     measured += [((text,), TestCounts()) for text, rows in misses.items() if rows and text not in texts_seen]

@@ -188,7 +188,7 @@ class Query:
         dialect: The session settings on which expressions depend.
         select: The text of the SELECT list, for people.
         meaning: `where` as Spark reads it.
-        careful_conjuncts: The conjuncts as they are decided if computing a hidden column raised for some tuple,
+        careful: The conjuncts as they are decided if computing a hidden column raised for some tuple,
             including those tested at intake; empty if none can raise.
         flags: The hidden columns that are TRUE for such tuples.
         weight: The column by which spilling ranks results.
@@ -206,7 +206,7 @@ class Query:
     dialect: Dialect = field(default_factory=Dialect)
     select: str = ""
     meaning: str = ""
-    careful_conjuncts: tuple[Conjunct, ...] = ()
+    careful: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
     weight: Column | None = None
     tracing: Tracing = "none"
@@ -318,7 +318,7 @@ class Query:
     @cached_property
     def needed_columns(self) -> frozenset[Column]:
         """Every column that a conjunct reads or the output shows."""
-        conjuncts = (*self.conjuncts, *self.careful_conjuncts)
+        conjuncts = (*self.conjuncts, *self.careful)
         read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.output_columns}
         return frozenset(read if self.weight is None else read | {self.weight})
 
@@ -400,7 +400,7 @@ class Query:
         [!] While one of them is open for a combination, none that may raise can be decided. They are the careful ones,
         if any: Spark need not know whether computing a hidden column raised for some tuple.
         """
-        conjuncts = self.careful_conjuncts or self.conjuncts
+        conjuncts = self.careful or self.conjuncts
         if all(conjunct.exact for conjunct in conjuncts):
             return ()
         cannot_raise = [c for c in conjuncts if not (c.exact or c.opaque or c.raises)]
@@ -426,7 +426,7 @@ class Query:
 
     def careful_query(self) -> "Query":
         """Return the join with its careful conjuncts, used if computing a hidden column raised for some tuple."""
-        return replace(self, conjuncts=self.careful_conjuncts)
+        return replace(self, conjuncts=self.careful)
 
     @cached_property
     def constrained_streams(self) -> frozenset[int]:
@@ -553,7 +553,7 @@ class Query:
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
-            computed = [hidden for hidden in stream.hidden if not hidden.of_punctuation]
+            computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
                 kind = "punctuations" if isinstance(promise, Speaking) else "constraints"

@@ -154,10 +154,10 @@ class ConstraintResolver:
     def _parent(self, stream: int, declaration: References, parent: str) -> Column:
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
-        other = next((at for at, stream_name in enumerate(names) if same_name(stream_name, name)), None)
+        other = next((at for at, other_name in enumerate(names) if same_name(other_name, name)), None)
         if other is None or other == stream:
             owner = self._columns[stream].owner
-            others = (stream_name for at, stream_name in enumerate(names) if at != stream)
+            others = (other_name for at, other_name in enumerate(names) if at != stream)
             raise DefinitionError(
                 f"{owner}, {declaration}: '{name}' is no other stream of the join; choose from {', '.join(others)}."
             )
@@ -217,10 +217,9 @@ class ConstraintResolver:
         fields, ends = self._patterns(stream, punctuations, theirs)
         ends_read = sorted({end for pair in ends for end in pair})
         place = {end: first + 1 + order for order, end in enumerate(ends_read)}
-        hidden = [HiddenColumn("a frame of their own", pa.bool_(), of_punctuation=True)]
+        hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
         hidden += [
-            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), of_punctuation=True)
-            for end in ends_read
+            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in ends_read
         ]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))

@@ -221,7 +221,7 @@ def define(
         dialect,
         text,
         where.meaning,
-        where.careful_conjuncts,
+        where.careful,
         where.flags,
         how=query.how,
         filter=query.filter,

@@ -52,7 +52,7 @@ class Where:
 
     Attributes:
         conjuncts: See `Query`.
-        careful_conjuncts: See `Query`.
+        careful: See `Query`.
         flags: See `Query`.
         computed: The hidden columns of each stream.
         tests: For each stream the conjuncts that are tested on its tuples when they come in.
@@ -65,7 +65,7 @@ class Where:
     """
 
     conjuncts: tuple[Conjunct, ...] = ()
-    careful_conjuncts: tuple[Conjunct, ...] = ()
+    careful: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
     computed: tuple[tuple[ComputedColumn, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
