@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.progress_paths import unknown
-from watersmeet.runtime.protocol import Action, ManifestWritten, Protocol
+from watersmeet.runtime.commit_protocol import Action, ManifestWritten, Protocol
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -27,7 +27,7 @@ from watersmeet.state.manifest import history, leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION
 from watersmeet.state.manifest.leases import this_process
-from watersmeet.state.store.formats import digest, seal, unseal
+from watersmeet.state.store.file_format import digest, seal, unseal
 from watersmeet.state.store.places import store_of
 from watersmeet.state.store.store import Store
 

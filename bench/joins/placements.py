@@ -26,7 +26,7 @@ from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, listing,
 from watersmeet.arguments import microseconds
 from watersmeet.arrays import Ints
 from watersmeet.batch.meeting_nodes import Routes
-from watersmeet.batch.plan import led
+from watersmeet.batch.plan import with_lead
 from watersmeet.cost.equations import atr_overhead
 from watersmeet.placement import Placement, Strategy
 from watersmeet.probe.chunk_table import Target
@@ -180,7 +180,7 @@ def route(placement: Placement, ts: Ints, targets: list[Target]) -> None:
     """Ask as a shuffle does which nodes new tuples of the first stream visit; one partial result of each goes on."""
     joined: tuple[int, ...] = (0,)
     here = np.full(len(ts), ANYWHERE)
-    for target in led((1, 2), placement.lead(0))[: placement.stays_after()]:
+    for target in with_lead((1, 2), placement.lead(0))[: placement.stays_after()]:
         times = {stream: ts for stream in placement.tracked if stream in joined}
         block = Partials(joined, {}, ts, ts, ts, here, np.full(len(ts), 1 << 30), times=times)
         step = Step(joined, target, len(joined) == 2, (), (), (), (), (), (), ())

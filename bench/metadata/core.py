@@ -29,7 +29,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
-from watersmeet.runtime.protocol import Publish, ResultsPublished
+from watersmeet.runtime.commit_protocol import Publish, ResultsPublished
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Here, Rows, Run
 from watersmeet.workload.auctions import Batch
@@ -95,7 +95,7 @@ class CoreRun(Run):
         """Copy the results to where they are read."""
         for file in action.files:
             (self.results_to / f"{next(self.files):06d}.parquet").write_bytes(self.store.read(file) or b"")
-        self.store.remove(action.written)
+        self.store.remove(action.temporary_files)
         return ResultsPublished()
 
 

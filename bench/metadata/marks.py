@@ -17,7 +17,7 @@ import pyarrow as pa
 from bench.common import listing
 from watersmeet.metadata.marks import Marks, MarkShape, build_table, merge_tables
 from watersmeet.state.chunks.chunk import Place
-from watersmeet.state.store.formats import encode, read_batch
+from watersmeet.state.store.file_format import encode, read_batch
 
 MARKS, ASKED, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7
 

@@ -25,7 +25,7 @@ from watersmeet.exchange.stages import inline
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Hash, Strategy
 from watersmeet.query.windows import Hopping
-from watersmeet.runtime.protocol import Protocol
+from watersmeet.runtime.commit_protocol import Protocol
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
 from watersmeet.state.chunks.chunk import HOT
@@ -116,8 +116,8 @@ class PlanRun(Run):
 
     checksum: tuple[int, int] = (0, 0)
 
-    def _begun(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
-        return self._protocol or super()._begun(strategy, exchange, ordering)
+    def _prepare(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
+        return self._protocol or super()._prepare(strategy, exchange, ordering)
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job in one task."""
@@ -185,7 +185,7 @@ def run(case: Case, peak: int | None = None) -> Outcome:
             spilled.note(plan.state)
             most, purged = max(most, progress["spilling"]["hotBytes"]), purged + _purged(progress)
             series[:, batch] = plan.checksum[0], spilled.spilled, spilled.unspilled, purged
-        while plan.lull(NODE, all=True, now=feed.end(case.batches)):
+        while plan.run_round(NODE, all=True, now=feed.end(case.batches)):
             plan.progress.clear()
     return Outcome(dict(zip(MEASURES, series, strict=True)), most, plan.checksum)
 

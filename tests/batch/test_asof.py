@@ -18,7 +18,7 @@ from tests.batch.test_engine import ORDERINGS, SCHEMA, strategies_of
 from tests.batch.test_optional import CONDITIONS, conditions_of, with_tables
 from tests.budget import search
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.optional_results import Newest
+from watersmeet.batch.outer_joins import Newest
 from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited

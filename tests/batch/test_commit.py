@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake import StreamIntake
-from watersmeet.batch.measurements import hops_seen
-from watersmeet.batch.watermark import advanced, held_back_by, join_watermark
+from watersmeet.batch.intake_report import StreamIntake
+from watersmeet.batch.measurements import smooth_hops
+from watersmeet.batch.watermark import advance_stream, held_back_by, join_watermark
 from watersmeet.cost.load import smooth_usage
 from watersmeet.observe.timing import mark_overdue
 from watersmeet.probe.work import HopWork
@@ -20,7 +20,7 @@ OLD, NEW = ((0,), 1), ((0,), 2)
 def test_a_hop_that_is_no_longer_taken_weighs_less_and_finds_as_much() -> None:
     known = [HopView(*OLD, 100.0, 5000.0, 50.0)]
     for _ in range(3):
-        known = hops_seen(known, {NEW: HopWork(rows_in=100, pairs=2000, matches=10)})
+        known = smooth_hops(known, {NEW: HopWork(rows_in=100, pairs=2000, matches=10)})
     old, new = known
     assert (old.rows, old.pairs) == (100 / 8, 5000 / 8)
     assert old.matches / old.rows == pytest.approx(0.5)
@@ -46,8 +46,8 @@ def test_inner_joins_are_late_when_the_join_is() -> None:
 @pytest.mark.parametrize(("now", "heard", "idle"), [(90, 90, False), (140, 100, False), (160, 100, True)])
 def test_a_stream_heard_later_than_now_was_heard_now(now: int, heard: int, idle: bool) -> None:
     spec = StreamSpec("a", WHEN, 0, Window(), delay=0, idle=50)
-    after = advanced(spec, StreamState(heard=100), StreamIntake(), now)
-    assert (after.heard, after.idle) == (heard, idle)
+    after = advance_stream(spec, StreamState(active_at=100), StreamIntake(), now)
+    assert (after.active_at, after.idle) == (heard, idle)
 
 
 WHEN = pa.schema([("ts", pa.timestamp("us", "UTC"))])

@@ -17,7 +17,7 @@ from watersmeet.ordering import Histogram
 from watersmeet.placement import PSP
 from watersmeet.predicate.numbers import hashes
 from watersmeet.probe.equi_width import EquiWidth, merge_zones
-from watersmeet.state.chunks.indexes import BINS, zone_of
+from watersmeet.state.chunks.sorted_index import BINS, zone_of
 from watersmeet.testing import oracle
 
 LARGEST, SMALLEST = 1.7976931348623157e308, 5e-324

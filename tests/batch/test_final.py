@@ -32,9 +32,9 @@ from watersmeet.query import windows
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.rounds import Round
-from watersmeet.state.store.formats import seal, unseal
+from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.store import Store
-from watersmeet.testing.dice import Dice, calm
+from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 OPEN = [[("a", 1, 1.0, "p"), ("a", 2, 1.0, "q"), ("b", 3, 1.0, "q")], [("a", 7, 1.0, "p"), ("b", 7, 1.0, "q")]]
@@ -126,7 +126,7 @@ def test_what_is_owed_is_paid_first(case: dict[str, Any], dice: Dice) -> None:
         run.spilling = dice
         for rows, strategy, exchange in zip(batches, case["strategies"], case["exchanges"], strict=True):
             run.step(strategy, rows, exchange)
-        run.spilling = calm(dice)
+        run.spilling = without_spilling(dice)
         run.finish(case["strategies"][-1], case["exchanges"][-1])
         assert run.results == wanted.results
         assert_closed(run)
@@ -140,7 +140,7 @@ def test_what_joins_within_owe_is_paid_first(case: dict[str, Any], dice: Dice) -
         run = started(case["setting"], folder, dice)
         for at in range(len(case["batches"])):
             stepped(run, case, at)
-        run.spilling = calm(dice)
+        run.spilling = without_spilling(dice)
         run.finish(PSP(2))
         assert run.results == brute_force(case["setting"], case["batches"])["j"].results()
         assert_closed(run)

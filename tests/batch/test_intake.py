@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake import Intake, Judge
+from watersmeet.batch.intake import Intake
+from watersmeet.batch.late_rows import RowAdmission
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.plan import BatchPlan, ObservingPlan, believed, start
-from watersmeet.batch.side_outputs import shown
+from watersmeet.batch.plan import BatchPlan, ObservingPlan, latest_allowed_times, start
+from watersmeet.batch.side_outputs import sample_row
 from watersmeet.exchange.message import Wire
 from watersmeet.exchange.tasks import Relay
 from watersmeet.placement import Central
@@ -60,9 +61,9 @@ def test_what_a_test_denies_is_dropped_and_what_it_raised_for_is_kept(tmp_path: 
     batch = replace(batch, query=replace(batch.query, streams=(tested, batch.query.streams[1])))
     columns = {"ts": pa.array([1] * 4), "hash": pa.array([0] * 4), "s0_0": pa.array(range(4))}
     columns |= {"s0_5": pa.array([True, False, None, None]), "s0_6": pa.array([False, False, False, True])}
-    judge = Judge(batch, "t")
-    assert judge.accepted(0, pa.record_batch(columns)).column("s0_0").to_pylist() == [0, 3]
-    assert judge.report.streams[0].accepted == 4  # they came in time: it is the condition that leaves them out
+    admission = RowAdmission(batch, "t")
+    assert admission.admit(0, pa.record_batch(columns)).column("s0_0").to_pylist() == [0, 3]
+    assert admission.report.streams[0].accepted == 4  # they came in time: it is the condition that leaves them out
 
 
 def arrived(times: list[int | None]) -> pa.RecordBatch:
@@ -75,19 +76,23 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
     query = Query((replace(streams[0], ahead=60_000_000), streams[1]))
     before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
     batch = Operator(query, Central(), Store(str(tmp_path)), "run", sides=True).plan(before, now=700)
-    assert batch.intake.believed == (60_001_000, None)
-    judge = Judge(batch, "t")
-    assert judge.accepted(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
-    (seen, _) = judge.report.streams
+    assert batch.intake.latest_allowed == (60_001_000, None)
+    admission = RowAdmission(batch, "t")
+    assert admission.admit(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
+    (seen, _) = admission.report.streams
     assert (seen.rejected, seen.late, seen.latest) == (3, 1, 60_001_000)
     assert (seen.too_far, seen.furthest) == (2, FAR)
-    assert [(sample["kind"], sample["reason"], sample["row"]["id"]) for sample in judge.report.samples] == [
+    assert [(sample["kind"], sample["reason"], sample["row"]["id"]) for sample in admission.report.samples] == [
         ("rejected", "no event time", "4"),
         ("rejected", "event time more than 1 minute ahead of the clock and of all streams", "1"),
         ("rejected", "event time more than 1 minute ahead of the clock and of all streams", "3"),
         ("late", "before the watermark", "5"),
     ]
-    assert [(kind, stream) for kind, stream, _ in judge.report.files] == [("rejected", 0), ("rejected", 0), ("late", 0)]
+    assert [(kind, stream) for kind, stream, _ in admission.report.files] == [
+        ("rejected", 0),
+        ("rejected", 0),
+        ("late", 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +107,10 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
 def test_samples_show_the_columns_that_they_may(
     tmp_path: Path, samples: frozenset[str] | None, rows: list[dict[str, str]]
 ) -> None:
-    judge = Judge(replace(planned(tmp_path), observing=ObservingPlan(samples)), "t")
-    judge.accepted(0, arrived([None, None]))
-    assert [sample["row"] for sample in judge.report.samples] == rows
-    assert judge.report.streams[0].rejected == 2
+    admission = RowAdmission(replace(planned(tmp_path), observing=ObservingPlan(samples)), "t")
+    admission.admit(0, arrived([None, None]))
+    assert [sample["row"] for sample in admission.report.samples] == rows
+    assert admission.report.streams[0].rejected == 2
 
 
 def test_times_without_a_zone_are_compared_with_the_clock_on_the_wall() -> None:
@@ -113,9 +118,9 @@ def test_times_without_a_zone_are_compared_with_the_clock_on_the_wall() -> None:
     streams = tuple(StreamSpec(name, schema, 0, Sliding(10), 0, ahead=5) for name in "ab")
     for zone, hours in {"UTC": 0, "Asia/Tokyo": 9, "GMT-03:00": -3, "no such zone": 0}.items():
         query = Query(streams, dialect=Dialect(zone))
-        assert believed(query, start(query), 7) == (hours * 3_600_000_000 + 12,) * 2
+        assert latest_allowed_times(query, start(query), 7) == (hours * 3_600_000_000 + 12,) * 2
     latest = (StreamState(), StreamState(latest=FOREVER - 1))
-    assert believed(query, Manifest(0, latest), 7) == (FOREVER,) * 2
+    assert latest_allowed_times(query, Manifest(0, latest), 7) == (FOREVER,) * 2
 
 
 @pytest.mark.parametrize("when", ["while it takes", "while it probes"])
@@ -139,8 +144,11 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_punctuation_from_a_frame_is_shown_with_what_it_says() -> None:
-    hidden = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
+    hidden = (
+        HiddenColumn("a frame of their own", pa.bool_(), told=True),
+        HiddenColumn("lo", pa.int64(), told=True),
+    )
     spec = StreamSpec("a", pa.schema([("ts", TIME), ("k", pa.int64())]), 0, Sliding(10), 0, hidden=hidden)
     rows = pa.record_batch({"ts": [7, 8], "s0_1": [None, 5], "s0_2": [True, None], "s0_3": [3, None]})
-    assert shown(spec, 0, rows, 0, None) == {"ts": "1970-01-01T00:00:00.000007Z", "k": "None", "lo": "3"}
-    assert shown(spec, 0, rows, 1, None) == {"ts": "1970-01-01T00:00:00.000008Z", "k": "5"}
+    assert sample_row(spec, 0, rows, 0, None) == {"ts": "1970-01-01T00:00:00.000007Z", "k": "None", "lo": "3"}
+    assert sample_row(spec, 0, rows, 1, None) == {"ts": "1970-01-01T00:00:00.000008Z", "k": "5"}

@@ -60,7 +60,7 @@ def test_many_late_rows_are_warned_of_with_the_delay_that_keeps_them(tmp_path: P
 
 def test_what_goes_on_is_logged_once(tmp_path: Path) -> None:
     run, logged = joined(tmp_path), list[str]()
-    run.warn = lambda action: logged.append(action.says)  # type: ignore[method-assign]
+    run.warn = lambda action: logged.append(action.message)  # type: ignore[method-assign]
     bring(run, [100], [100, 100])
     first = bring(run, [101], EARLIER)
     assert bring(run, [101], EARLIER) != first and logged == first

@@ -56,10 +56,10 @@ def test_at_twice_the_rate_a_tuple_looks_at_twice_the_pairs_and_becomes_twice_as
 
 
 def test_stored_rows_follow_the_rate_except_for_count_windows() -> None:
-    p = replace(UNEQUAL, windows=(inf, inf, 1), kept=(40.0, 50.0, 3.0))
+    p = replace(UNEQUAL, windows=(inf, inf, 1), stored=(40.0, 50.0, 3.0))
     other = parameters.with_rates(p, (1, 3, 3), constant=(1,))
-    assert (other.rates, other.kept) == ((1, 3, 3), (20, 50, 3))
-    assert parameters.with_rates(replace(p, rates=(0, 1, 3)), (1, 1, 3)).kept == p.kept  # nothing to compare with
+    assert (other.rates, other.stored) == ((1, 3, 3), (20, 50, 3))
+    assert parameters.with_rates(replace(p, rates=(0, 1, 3)), (1, 1, 3)).stored == p.stored  # nothing to compare with
 
 
 def test_what_windows_found_before_they_were_full_counts_for_the_part_that_they_held() -> None:
@@ -109,7 +109,7 @@ def test_equation_6_and_rows_stored_and_sent() -> None:
     assert equations.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
     assert equations.bandwidth(replace(UNEQUAL, windows=(inf, 5, 1)), 1) == inf  # nothing is stored: a node only waits
     assert equations.state_rows(UNEQUAL) == 20 + 5 + 3
-    assert equations.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), kept=(0.0, 0.0, 9.0))) == 24 + 5 + 3
+    assert equations.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), stored=(0.0, 0.0, 9.0))) == 24 + 5 + 3
     assert equations.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)
 
 
@@ -172,7 +172,7 @@ def test_dearer_and_less_selective_joins_want_longer_rings() -> None:
 
 
 def test_parameters_must_fit_each_other() -> None:
-    for wrong in ({"windows": (1.0,)}, {"orders": ((1,), (0,), (0,))}, {"kept": (1.0,)}, {"spans": (1.0, 2.0)}):
+    for wrong in ({"windows": (1.0,)}, {"orders": ((1,), (0,), (0,))}, {"stored": (1.0,)}, {"spans": (1.0, 2.0)}):
         with pytest.raises(DefinitionError, match="A cost model of 3 streams needs 3 of each value, and 2 steps"):
             replace(EQUAL, **wrong)
 

@@ -84,7 +84,7 @@ def test_other_errors_are_not_taken_for_ours() -> None:
 
 
 def test_rows_go_to_the_partitions_that_they_name() -> None:
-    sent = Here([[messages([(2, "x"), (0, "y")])], [messages([(2, "z")])]]).dealt(3)
+    sent = Here([[messages([(2, "x"), (0, "y")])], [messages([(2, "z")])]]).partition_by_node(3)
     assert [received(part) for part in sent._partitions] == [["y"], [], ["x", "z"]]
 
 

@@ -18,7 +18,7 @@ from watersmeet.limits import limited
 from watersmeet.metadata import spans
 from watersmeet.metadata.marks import ALWAYS, Marks, MarkShape, build_table, merge_tables
 from watersmeet.state.chunks.chunk import Place
-from watersmeet.state.store.formats import encode, read_batch
+from watersmeet.state.store.file_format import encode, read_batch
 
 pytestmark = pytest.mark.long
 

@@ -27,7 +27,7 @@ from watersmeet.probe.work import HopWork
 from watersmeet.query import windows
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.chunks.indexes import BINS, Zone, zone_of
+from watersmeet.state.chunks.sorted_index import BINS, Zone, zone_of
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run

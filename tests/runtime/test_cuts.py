@@ -20,7 +20,7 @@ from tests.metadata.test_properties import row
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
-from watersmeet.runtime.protocol import BatchOffered, Protocol, Publish, ResultsPublished, Withdraw
+from watersmeet.runtime.commit_protocol import BatchOffered, Protocol, Publish, ResultsPublished, Withdraw
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest

@@ -13,7 +13,7 @@ from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, S
 from tests.runtime.test_optional_cuts import ROWS, go
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import StateError
-from watersmeet.runtime.protocol import BatchOffered, Protocol, QuietPeriod
+from watersmeet.runtime.commit_protocol import BatchOffered, Protocol, QuietPeriod
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds

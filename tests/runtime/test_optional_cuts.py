@@ -12,7 +12,7 @@ from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, S
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.query.query import Query
-from watersmeet.runtime.protocol import BatchOffered, Protocol
+from watersmeet.runtime.commit_protocol import BatchOffered, Protocol
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.testing import oracle

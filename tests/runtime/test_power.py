@@ -128,7 +128,7 @@ def durable(case: Case, drivers: Drivers, dice: Dice) -> Driver:
 def acknowledged(case: Case, rng: Random, start: int) -> int:
     """Run the query until it is cut, or to its end; return the last batch that Spark was told to be done."""
     drivers = Cutting(rng, 1.0, last=rng.randrange(1, 700))
-    driver, done = durable(case, drivers, Dice(seed=start, cool=rng.choice([0.0, 0.5]))), -1
+    driver, done = durable(case, drivers, Dice(seed=start, spill=rng.choice([0.0, 0.5]))), -1
     try:
         protocol = driver.start()
         done = protocol.state.offered

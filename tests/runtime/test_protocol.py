@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake import IntakeReport, StreamIntake
+from watersmeet.batch.intake_report import IntakeReport, StreamIntake
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
 from watersmeet.errors import StateError
@@ -17,7 +17,7 @@ from watersmeet.observe.timing import describe_freshness, measure_latency, time_
 from watersmeet.placement import PSP, Central
 from watersmeet.query.query import NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Sliding
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     BatchOffered,
     Commit,
     Deliver,
@@ -79,7 +79,7 @@ def report(
 ) -> TaskReport:
     """What node 0 says: each stream brought a row at the given second."""
     streams = [StreamIntake(1, 1, earliest=second * SECOND, latest=second * SECOND) for _ in "ab"]
-    intake = IntakeReport(streams, files=list(sides), read=[(1.0, 2)])
+    intake = IntakeReport(streams, files=list(sides), reads=[(1.0, 2)])
     results, state = ResultFiles(files=list(files)), StateReport(fresh=list(chunks))
     return TaskReport(0, results=results, state=state, intakes=[intake])
 
@@ -338,7 +338,7 @@ def test_batches_that_are_late_are_told_once_and_noted_in_every_one() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start(), due=2.0)
     asked = [through(protocol, number, report(second=number), at=10.0 * number) for number in range(8)]
-    warned = [action.says for actions in asked for action in actions if isinstance(action, Warn)]
+    warned = [action.message for actions in asked for action in actions if isinstance(action, Warn)]
     assert len(warned) == 1 and "took longer than the trigger's 2 s" in warned[0]
     late = ["overload" in told for told in protocol.history]
     assert late == sorted(late) and late[-1] and protocol.state.learned.overdue == 8
@@ -352,7 +352,7 @@ def test_a_warning_that_goes_on_is_told_once() -> None:
     protocol = Protocol(tree, tree.start())
     seconds = [0, 1000, 2000, 2001, 5000]
     asked = [through(protocol, at, report(second=second)) for at, second in enumerate(seconds)]
-    told = [[action.says[:13] for action in actions if isinstance(action, Warn)] for actions in asked]
+    told = [[action.message[:13] for action in actions if isinstance(action, Warn)] for actions in asked]
     assert told == [[], ["The watermark"], [], [], ["The watermark"]]
     assert [len(found["warnings"]) for found in protocol.history] == [0, 1, 1, 0, 1]
 

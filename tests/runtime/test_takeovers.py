@@ -23,7 +23,7 @@ from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given
 from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     BatchOffered,
     Deliver,
     Protocol,
@@ -207,7 +207,7 @@ class Driver(TreeRun):
     def publish(self, action: Publish) -> ResultsPublished:
         self.check_lease()
         delivery = self.folder.delivery_of_files(action.files, self.place, action.batch)
-        self.store.remove({*action.written} - {*delivery.stored})
+        self.store.remove({*action.temporary_files} - {*delivery.stored})
         return ResultsPublished(deliveries=(delivery,))
 
     def deliver(self, action: Deliver) -> None:
@@ -257,7 +257,7 @@ class Case:
         self.begun += 1
         if self.begun == DRIVERS:
             self.drivers.begin = None
-        driver = self.driver(self.drivers, Dice(seed=self.begun, cool=self.rng.choice([0.0, 0.5]), split=True))
+        driver = self.driver(self.drivers, Dice(seed=self.begun, spill=self.rng.choice([0.0, 0.5]), split=True))
         self.drivers.add(lambda: self.run(driver))
 
     def run(self, driver: Driver) -> None:
@@ -270,7 +270,7 @@ class Case:
 
     def finish(self) -> Driver:
         """Start the query once more, alone, and run it to its end."""
-        driver = self.driver(Drivers(Random(0), calm=1.0), Dice(cool=0.0))
+        driver = self.driver(Drivers(Random(0), calm=1.0), Dice(spill=0.0))
         protocol = driver.start()
         for _ in driver.work(protocol, lambda: False):
             pass
@@ -310,7 +310,7 @@ def test_of_suspended_drivers_one_history_counts(
 def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_path: Path) -> None:
     case = Case(ONE, tmp_path, 0)
     alone = Drivers(Random(0), calm=1.0)
-    first, second = (case.driver(alone, Dice(cool=0.0)) for _ in range(2))
+    first, second = (case.driver(alone, Dice(spill=0.0)) for _ in range(2))
     suspended = first.start()
     first._arrivals = first.rows[0]
     first.offer(suspended, BatchOffered(0))
@@ -333,7 +333,7 @@ def test_a_round_that_was_begun_stays_begun_and_one_that_is_intended_too_late_do
     """[!] A sink may have seen some of the one, and a batch of another driver under the number of the other."""
     case = Case(ONE, tmp_path, 0)
     alone = Drivers(Random(0), calm=1.0)
-    first, second, third = (case.driver(alone, Dice(cool=0.0)) for _ in range(3))
+    first, second, third = (case.driver(alone, Dice(spill=0.0)) for _ in range(3))
     first.start()
     store = Store(str(tmp_path / "store"))
     begun = Round(0, {"j": SpillPlan()})
@@ -380,7 +380,7 @@ class Unlucky(Driver):
 def test_a_manifest_is_not_taken_for_another_run_s_after_a_failure(tmp_path: Path, failure: BaseException) -> None:
     """[!] A round that fails is tried again by the same run: it would take back what its own manifest names."""
     case = Case(ONE, tmp_path, 0)
-    driver = case.driver(Drivers(Random(0), calm=1.0), Dice(cool=0.0))
+    driver = case.driver(Drivers(Random(0), calm=1.0), Dice(spill=0.0))
     unlucky = Unlucky(**{part.name: getattr(driver, part.name) for part in fields(driver) if part.init})
     protocol = unlucky.start()
     unlucky._arrivals = unlucky.rows[0]

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, run, through, write
 from watersmeet.errors import PredicateError
+from watersmeet.runtime.commit_protocol import RecordIntent
 from watersmeet.runtime.enact import FOLDERS
-from watersmeet.runtime.protocol import RecordIntent
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.spark.run.workers import is_death, retry_after_death
 from watersmeet.testing import oracle

@@ -15,7 +15,7 @@ from watersmeet.spark.checkpoint import lease as leases
 from watersmeet.spark.checkpoint.lease import Lease, take
 from watersmeet.state.manifest import leases as lease_files
 from watersmeet.state.manifest.leases import this_process
-from watersmeet.state.store.formats import seal
+from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.store import Store
 
 HOLD = """

@@ -97,7 +97,7 @@ def test_a_punctuation_closes_the_partition_of_its_value(tmp_path: Path) -> None
     run.step(Hash(2), [(0, {"id": 99, "ts": 4, "k": 3, "end": True})])
     assert run.state is not None
     assert run.state.ledger.closed == {(4, int(bucket(pa.array([3]), 4)[0]))}
-    while run.lull(Hash(2), all=True):
+    while run.run_round(Hash(2), all=True):
         pass
     assert not run.state.ledger.closed and run.results.total() == 5 * 9
     assert not any(len(ids) == 2 and 99 in ids for ids, _ in run.results)

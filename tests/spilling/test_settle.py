@@ -35,9 +35,9 @@ def test_in_the_end_results_are_the_oracles(case: dict[str, Any], dice: Dice, lu
                 run.step(how[0], rows, how[1], how[2])
                 assert run.results <= wanted.results
                 if lulls[at]:
-                    run.lull(how[0], how[1], how[2])
-        run.spilling = Dice(cool=0.0)
-        while run.lull(case["strategies"][-1], case["exchanges"][-1], all=True):
+                    run.run_round(how[0], how[1], how[2])
+        run.spilling = Dice(spill=0.0)
+        while run.run_round(case["strategies"][-1], case["exchanges"][-1], all=True):
             pass
         assert run.results == wanted.results
         batched = [p for p in run.progress if not p["round"]]

@@ -43,8 +43,8 @@ def test_in_the_end_results_are_the_oracles(case: dict[str, Any], spill: Spill, 
                 assert run.results <= wanted.results
                 assert_bounded(run.progress[-1]["spilling"], spill)
                 if lulls[at]:
-                    run.lull(how[0], how[1], how[2], now=at * 1_000_000)
-        while run.lull(case["strategies"][-1], case["exchanges"][-1], all=True):
+                    run.run_round(how[0], how[1], how[2], now=at * 1_000_000)
+        while run.run_round(case["strategies"][-1], case["exchanges"][-1], all=True):
             assert run.progress[-1]["round"]
             run.spilling = Controller(Spill(memory="1 TB"))
         assert run.results == wanted.results

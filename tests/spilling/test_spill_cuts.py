@@ -22,7 +22,7 @@ from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
-from watersmeet.runtime.protocol import BatchOffered, Protocol, QuietPeriod
+from watersmeet.runtime.commit_protocol import BatchOffered, Protocol, QuietPeriod
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.interface import Spilling
 from watersmeet.spilling.options import Spill
@@ -38,7 +38,7 @@ STRATEGIES = (Central(), Hash(2), PSP(2))
 MERGING = {"merged_chunks": 2, "tier_rows": 1}
 Decides = Callable[[int], Spilling]
 """Returns what decides in the so-manieth start."""
-BY_DICE: Decides = lambda start: Dice(seed=start, cool=0.7, pay=0.5, split=start % 2 == 0)  # noqa: E731
+BY_DICE: Decides = lambda start: Dice(seed=start, spill=0.7, pay=0.5, split=start % 2 == 0)  # noqa: E731
 BY_MARKS: Decides = lambda start: Controller(  # noqa: E731
     Spill(memory=(1, 300)[start % 2], policy="random", interval="0 seconds", oldest=f"{start % 7} seconds"), str(start)
 )
@@ -160,7 +160,7 @@ def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Sh
             query.cut(lambda clock, at=at: BatchOffered(at, 3.0 * clock), given(shape, rows))  # type: ignore[misc]
             if at > 0:
                 query.cut(lambda clock, all=at == 2: QuietPeriod(5.0 * clock, all), {})  # type: ignore[misc]
-        before, paying = len(query.sink), Dice(cool=0.0)
+        before, paying = len(query.sink), Dice(spill=0.0)
         for _ in count():
             known = query.newest()
             query.start(query.folder, query.sink, NEVER, paying).go(QuietPeriod(0.0, True), {})
@@ -187,16 +187,16 @@ def test_a_round_that_was_begun_comes_before_any_batch(tmp_path: Path) -> None:
     query = Query(setting, tmp_path / "state", BY_DICE)
     query.folder.mkdir()
     for at in range(3):
-        start = query.start(query.folder, query.sink, NEVER, Dice(cool=1.0, pay=0.0))
+        start = query.start(query.folder, query.sink, NEVER, Dice(spill=1.0, pay=0.0))
         start.go(BatchOffered(at), given(TREE, batches[at]))
     number = query.newest() + 1
     for moment in count(1):
         with pytest.raises(Cut):
-            query.start(query.folder, query.sink, moment, Dice(cool=0.0)).go(QuietPeriod(0.0, True), {})
+            query.start(query.folder, query.sink, moment, Dice(spill=0.0)).go(QuietPeriod(0.0, True), {})
         if Store(str(query.folder)).read(rounds.path_of(number)):
             break
     wanted = query.uncut(QuietPeriod(1.0), {}, "copy")[number]
-    query.start(query.folder, query.sink, NEVER, Dice(cool=0.0, pay=0.0)).go(BatchOffered(3), given(TREE, batches[3]))
+    query.start(query.folder, query.sink, NEVER, Dice(spill=0.0, pay=0.0)).go(BatchOffered(3), given(TREE, batches[3]))
     assert query.newest() == number + 1 and shown(query.sink)[number] == wanted and wanted[0]
     assert not Store(str(query.folder)).read(rounds.path_of(number + 1))
     assert (

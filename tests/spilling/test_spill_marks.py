@@ -89,7 +89,7 @@ def test_what_is_hot_stays_below_the_mark(case: dict[str, Any], spill: Spill, cl
             run.step(case["strategies"][at % len(case["strategies"])], rows.pop("j"), within=rows, now=now)
             run.watch()
             watched(run, spill, now, returns)
-            if passed == 3 and run.lull(Central(), now=now):
+            if passed == 3 and run.run_round(Central(), now=now):
                 run.watch()
                 watched(run, spill, now, returns)
         run.spilling = Controller(Spill(memory="1 TB"))

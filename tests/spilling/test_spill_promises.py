@@ -26,7 +26,7 @@ from watersmeet.query.query import OWN_TIME, NestedTimes, Query
 from watersmeet.spilling.interface import PayAll, Spilling
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
-from watersmeet.testing.dice import Dice, calm
+from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 pytestmark = pytest.mark.long
@@ -45,8 +45,8 @@ def spilled(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
         with limited(**case["extremes"]):
             run.step(strategy, rows, case["exchanges"][batch])
             for _ in range(lull):
-                run.lull(strategy, case["exchanges"][batch])
-    paid(run, calm(dice))
+                run.run_round(strategy, case["exchanges"][batch])
+    paid(run, without_spilling(dice))
     with limited(**case["extremes"]):
         for _ in range(6):
             run.step(Central(), [])
@@ -57,7 +57,7 @@ def spilled(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
 def paid(run: Run, spilling: Spilling) -> None:
     """Pay all that is owed, and go on with another way to decide."""
     run.spilling = spilling
-    while run.lull(Central(), all=True):
+    while run.run_round(Central(), all=True):
         pass
 
 
@@ -78,7 +78,7 @@ def test_promises_true_and_false(case: dict[str, Any], dice: Dice, lulls: list[i
 def test_state_that_is_closed_goes_once_nothing_is_owed(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
     with TemporaryDirectory() as folder, TemporaryDirectory() as other:
         run, wanted = spilled(case, dice, lulls, folder)
-        plain, _ = spilled(case, Dice(cool=0.0), [0] * 8, other)
+        plain, _ = spilled(case, Dice(spill=0.0), [0] * 8, other)
     assert run.results == wanted.results
     assert_denied_alike(run, wanted)
     assert run.progress[-1]["distinctRows"] == plain.progress[-1]["distinctRows"]
@@ -109,8 +109,8 @@ def test_what_an_inner_join_says_comes_after_what_it_owes(
                 strategy = case["strategies"][batch % len(case["strategies"])]
                 run.step(strategy, given.pop("j", []), within=given)
                 for _ in range(lulls[batch % len(lulls)]):
-                    run.lull(strategy)
-        paid(run, calm(dice))
+                    run.run_round(strategy)
+        paid(run, without_spilling(dice))
         for _ in range(4):
             run.step(Central(), [])
     *within, outer = expected_of_tree(case, run, paths)

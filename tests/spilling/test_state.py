@@ -20,7 +20,7 @@ from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run
 
-EVERYTHING = Dice(cool=1.0, pay=0.0)
+EVERYTHING = Dice(spill=1.0, pay=0.0)
 
 
 def run_of(folder: Path, *windows: Window, delay: int = 0, **more: Any) -> Run:
@@ -43,7 +43,7 @@ def test_a_unit_goes_with_the_last_of_its_chunks(tmp_path: Path) -> None:
         run.step(Central(), [(0, row(10 * batch, 10 * batch)), (1, row(10 * batch + 1, 10 * batch + 1))])
     assert not state_of(run).ledger.batches and not state_of(run).ledger.units
     assert run.progress[-1]["distinctRows"] == 3  # the last of the first stream, and two rows of the second
-    assert not run.lull(Central(), all=True)
+    assert not run.run_round(Central(), all=True)
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
@@ -53,22 +53,22 @@ def test_who_puts_nothing_off_any_more_pays_what_is_owed(tmp_path: Path, rounds:
         run.step(Central(), [(at % 2, row(at, at))])
     assert run.results.total() == 0
     run.spilling = PayAll()
-    assert [run.lull(Central()) for _ in range(rounds)] == [True] * rounds
+    assert [run.run_round(Central()) for _ in range(rounds)] == [True] * rounds
     run.step(Central(), [(0, row(4, 4))])
     run.step(Central(), [(1, row(5, 5))])
     assert run.results.total() == 9 and not state_of(run).ledger.units
-    assert not run.lull(Central())
+    assert not run.run_round(Central())
 
 
 def test_a_round_takes_the_place_of_what_the_next_batch_was_to_pay(tmp_path: Path) -> None:
     """The state says what the next batch pays; a round comes first, and pays what it says itself."""
-    run = run_of(tmp_path, Sliding(100), Sliding(100), spilling=Dice(cool=1.0, pay=1.0))
+    run = run_of(tmp_path, Sliding(100), Sliding(100), spilling=Dice(spill=1.0, pay=1.0))
     for at in range(6):
         run.step(Central(), [(at % 2, row(at, at))])
-        run.lull(Central())
+        run.run_round(Central())
         assert max(run.results.values(), default=1) == 1
     run.spilling = PayAll()
-    run.lull(Central(), all=True)
+    run.run_round(Central(), all=True)
     assert run.results.total() == 9
 
 
@@ -81,7 +81,7 @@ def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, spilled: int, p
     run.step(Central(), [(1, row(1, probing))])
     run.step(Central(), [(0, row(2, 300)), (1, row(3, 300))])
     assert state_of(run).watermark == 200 and state_of(run).settled == 50
-    run.lull(Central(), all=True)
+    run.run_round(Central(), all=True)
     assert run.results[(0, 1), 50] == 1 and state_of(run).settled == 200
 
 

@@ -21,7 +21,7 @@ from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.query.windows import FOREVER, NEVER
 from watersmeet.spilling.paying_tuples import unit_reaches
-from watersmeet.testing.dice import Dice, calm
+from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 lulls_of = st.lists(st.integers(0, 2), min_size=6, max_size=6)
@@ -38,10 +38,10 @@ def watched(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
             run.step(how[0], rows, how[1], how[2])
             watch.look()
             for _ in range(lulls[at % len(lulls)]):
-                if run.lull(*how):
+                if run.run_round(*how):
                     watch.look()
-    run.spilling = calm(dice)
-    while run.lull(Central(), all=True):
+    run.spilling = without_spilling(dice)
+    while run.run_round(Central(), all=True):
         watch.look()
     assert run.results == wanted.results
     assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
@@ -99,7 +99,7 @@ def test_if_nothing_is_owed_state_is_that_of_a_run_without_spilling(
 ) -> None:
     """Property 4; chunks are not merged here, since they leave as a whole, and units keep others apart."""
     case = case | {"limits": [UNMERGED] * len(case["batches"]), "strategies": [Central()] * len(case["batches"])}
-    dice = replace(dice, cool=0.3, pay=0.9)
+    dice = replace(dice, spill=0.3, pay=0.9)
     with TemporaryDirectory() as folder, TemporaryDirectory() as other:
         (run, batches, _), (plain, *_) = prepared(case, folder), prepared(case, other)
         run.spilling = dice
@@ -107,7 +107,7 @@ def test_if_nothing_is_owed_state_is_that_of_a_run_without_spilling(
             for at, rows in enumerate(batches):
                 plain.step(Central(), rows)
                 run.step(Central(), rows)
-                while owes(run) and lulls[at] and run.lull(Central()):
+                while owes(run) and lulls[at] and run.run_round(Central()):
                     pass
                 one, two = run.progress[-1], plain.progress[-1]
                 assert one["distinctRows"] >= two["distinctRows"] and one["watermark"] == two["watermark"]

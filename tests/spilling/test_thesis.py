@@ -39,8 +39,8 @@ def stepped(run: Run, *rows: tuple[int, int]) -> None:
 def paid(run: Run) -> None:
     """Pay all that is owed; nothing more is spilled."""
     run.spilling = Hand()
-    assert run.lull(Central(), all=True) or not state_of(run).ledger.units
-    assert not run.lull(Central(), all=True)
+    assert run.run_round(Central(), all=True) or not state_of(run).ledger.units
+    assert not run.run_round(Central(), all=True)
 
 
 def found(run: Run) -> Counter[Any]:
@@ -272,6 +272,6 @@ def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> Non
         assert (run.progress[-1]["spilling"]["oldestOwed"] or 0) <= 11 * 60
     assert state_of(run).settled is not None and (state_of(run).settled or 0) >= 24 - 11
     run.spilling = Hand()
-    run.lull(Central(), all=True)
+    run.run_round(Central(), all=True)
     assert run.results.total() == sum(one % 2 != two % 2 for one in range(25) for two in range(one))
     assert not everything(state_of(run)).pay

@@ -22,7 +22,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding
-from watersmeet.runtime.protocol import JobsFinished, RunJobs
+from watersmeet.runtime.commit_protocol import JobsFinished, RunJobs
 from watersmeet.runtime.tree import Job
 from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.tallies import code_of, codes_of
@@ -165,7 +165,7 @@ def fed(run: Watched, case: Mapping[str, Any], every: int = 1) -> Watched:
         with limited(**case["extremes"], crossing_rows=every):
             run.step(case["strategies"][at], given.pop("j", []), case["exchanges"][at], within=given)
             if case["lulls"][at]:
-                run.lull(case["strategies"][at], case["exchanges"][at])
+                run.run_round(case["strategies"][at], case["exchanges"][at])
     return run
 
 

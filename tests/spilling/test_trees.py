@@ -9,7 +9,7 @@ from hypothesis import given
 from tests.budget import search
 from tests.spilling.test_settle import dice_of
 from tests.spilling.trees import brute_force, settled, started, stepped, tree_cases
-from watersmeet.testing.dice import Dice, calm, owed
+from watersmeet.testing.dice import Dice, spilled_units, without_spilling
 
 pytestmark = pytest.mark.long
 
@@ -23,9 +23,9 @@ def test_in_the_end_results_are_those_of_brute_force(case: dict[str, Any], dice:
         for at in range(len(case["batches"])):
             stepped(run, case, at, case["lulls"][at])
             assert run.results <= expected["j"].results()
-        run.spilling = calm(dice)
+        run.spilling = without_spilling(dice)
         settled(run)
-        assert run.state is not None and not any(owed(run.state).values())
+        assert run.state is not None and not any(spilled_units(run.state).values())
     assert run.results == expected["j"].results()
     for path, rows in run.within.items():
         assert sorted(map(repr, (row for _, row in expected[path].rows))) == sorted(repr(shown(row)) for _, row in rows)

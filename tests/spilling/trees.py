@@ -18,7 +18,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import OWN_TIME, RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import FOREVER, NEVER, Closed
-from watersmeet.runtime.protocol import Publish, ResultsPublished
+from watersmeet.runtime.commit_protocol import Publish, ResultsPublished
 from watersmeet.spilling.interface import Spilling
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
@@ -299,13 +299,13 @@ def stepped(run: TreeRun, case: Mapping[str, Any], at: int, lulls: int = 0) -> N
         run.step(how[0], rows.pop("j"), how[1], how[2], within=rows)
         run.watch()
         for _ in range(lulls):
-            if run.lull(*how):
+            if run.run_round(*how):
                 run.watch()
 
 
 def settled(run: TreeRun) -> None:
     """Pay all that is owed."""
-    while run.lull(Central(), all=True):
+    while run.run_round(Central(), all=True):
         run.watch()
 
 

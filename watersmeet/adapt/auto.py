@@ -35,7 +35,7 @@ from watersmeet.placement.base import (
     check_relocation,
     check_switch,
 )
-from watersmeet.placement.priced_strategy import Measure, Terms
+from watersmeet.placement.priced_strategy import Measure, Requirements
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.manifest.view import StateView, StoredNotes
 
@@ -223,7 +223,7 @@ class Auto(Strategy):
 
     def strategy_of(self, option: Option, relocation: Relocation = "auto") -> Strategy:
         """Return the strategy of a candidate; a ring with the relocation."""
-        terms = Terms(self.weights, self.capacities, relocation)
+        terms = Requirements(self.weights, self.capacities, relocation)
         return STRATEGIES[option.name].configure(option.nodes, option.options, terms)
 
     def _relocation(self, state: StateView, option: Option, now: int) -> Relocation:

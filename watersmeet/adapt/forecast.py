@@ -129,7 +129,7 @@ class Forecast:
         p = parameters.fill_windows(parameters.measure(self._state, master), sample.fill_seconds)
         rates = [settings.rates.get(name, rate) for name, rate in zip(self._state.names, p.rates, strict=True)]
         p = replace(parameters.with_rates(p, rates, sample.constant), advance=settings.every)
-        p = replace(p, kept=tuple(float(sample.tables.get(at, rows)) for at, rows in enumerate(p.kept)))
+        p = replace(p, stored=tuple(float(sample.tables.get(at, rows)) for at, rows in enumerate(p.stored)))
         return p if sample.pace is None else parameters.with_pace(p, sample.pace)
 
     def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:

@@ -33,19 +33,22 @@ class Arrivals:
     hashes: Ints
 
     def ordinals(self, chunks: Sequence[Keys]) -> list[Ints]:
-        """Return the ordinals (from 1) of the rows of some chunks, which hold all or none of any tuples alike."""
+        """Return the ordinals (from 1) of the rows of some chunks.
+
+        Tuples with the same time and hash must be in these chunks all together, or not at all.
+        """
         mine = _keys(chunks)
         order = np.argsort(mine, kind="stable")
         ranked = mine[order]
-        # Tuples alike in time and content are interchangeable: the k-th of them takes the k-th place.
-        place = np.searchsorted(_keys([(self.ts, self.hashes)]), ranked, "left")
-        alike = np.arange(len(ranked)) - np.searchsorted(ranked, ranked, "left")
+        # Tuples with equal time and content are interchangeable: the k-th of them gets the k-th ordinal.
+        ordinal = np.searchsorted(_keys([(self.ts, self.hashes)]), ranked, "left")
+        nth_equal = np.arange(len(ranked)) - np.searchsorted(ranked, ranked, "left")
         ordinals = np.empty(len(mine), dtype=np.int64)
-        ordinals[order] = self.base + 1 + place + alike
+        ordinals[order] = self.base + 1 + ordinal + nth_equal
         return np.split(ordinals, np.cumsum([len(ts) for ts, _ in chunks])[:-1])
 
     def as_of(self, origin: int, moments: Ints) -> Ints:
-        """Return how many tuples of the stream arrived no later than tuples of `origin` with the given times."""
+        """Return how many tuples of this stream arrived no later than tuples of `origin` with these times, for each."""
         side = "right" if self.stream <= origin else "left"
         return self.base + np.searchsorted(self.ts, moments, side)  # type: ignore[call-overload,no-any-return]
 
@@ -56,7 +59,7 @@ def arrivals(stream: int, base: int, chunks: Sequence[Keys]) -> Arrivals:
     Args:
         stream: The stream's position.
         base: How many of its tuples arrived in earlier batches.
-        chunks: The (times, content hashes) of all its tuples in this batch, in any pieces.
+        chunks: The (times, content hashes) of all its tuples in this batch, divided in any way.
     """
     keys = np.sort(_keys(chunks))
     return Arrivals(stream, base, keys["ts"].copy(), keys["hash"].copy())
@@ -70,6 +73,6 @@ def _keys(chunks: Sequence[Keys]) -> NDArray[np.void]:
     return keys
 
 
-def as_of_all(found: Mapping[int, Arrivals], origin: int, moments: Ints) -> dict[int, Ints]:
-    """Return the as-of counts of probing tuples for every count-windowed stream but their own."""
-    return {stream: seen.as_of(origin, moments) for stream, seen in found.items() if stream != origin}
+def as_of_counts(by_stream: Mapping[int, Arrivals], origin: int, moments: Ints) -> dict[int, Ints]:
+    """Return the as-of counts of probing tuples for every count-windowed stream but their own, by stream."""
+    return {stream: own.as_of(origin, moments) for stream, own in by_stream.items() if stream != origin}

@@ -1,4 +1,4 @@
-"""The end of a batch on a node: chunks are merged, dead rows are purged, and constraints are brought up to date."""
+"""The end of a batch on a node: chunks are merged, dead rows purged and constraints updated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from watersmeet.state.store.deletion_vectors import mark_dead
 
 
 class Finish:
-    """Writes what a task attempt adds to the state at the end of a batch; the manifest makes it visible.
+    """Writes what a task attempt adds to the state at the end of a batch; it counts once a manifest names it.
 
     Args:
         plan: The batch's plan.
@@ -32,37 +32,37 @@ class Finish:
         self._plan, self._duck, self._name, self._cpu = plan, duck, name, cpu
 
     def store(self, node: int) -> StateReport:
-        """Merge a node's chunks as planned, and note which of its rows are dead from now on."""
+        """Merge a node's chunks as planned, write which of its rows have become dead, and report both."""
         report, name = StateReport(), f"{self._name}n{node}"
-        began = self._cpu()
+        started = self._cpu()
         dead = self.dead(node) if self._plan.metadata.purge else {}
-        report.purging += self._cpu() - began
+        report.purging += self._cpu() - started
         write = writer(self._plan, name)
         merges = [merge for merge in self._plan.merges if merge.node == node]
         chunks = [(write.merge(merge, at, dead), merge.chunks) for at, merge in enumerate(merges)]
         report.merged = [(chunk, tuple(old.id for old in parts)) for chunk, parts in chunks if chunk is not None]
         if dead:
-            began = self._cpu()
-            report.purged = self._bury(report, dead, name)
-            report.purging += self._cpu() - began
+            started = self._cpu()
+            report.purged = self._write_deletions(report, dead, name)
+            report.purging += self._cpu() - started
         return report
 
     def dead(self, node: int) -> dict[str, Ints]:
-        """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
+        """Return the rows of a node's chunks that have become dead, by the chunks' ids."""
         plan = self._plan
         own = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
         if plan.query.optional:
             return find_superseded(plan.query, plan.store, plan.chunks, own, plan.times.settled)
         return find_dead_rows(plan.query, plan.store, plan.chunks, own, plan.closed(), self._duck)
 
-    def _bury(self, report: StateReport, dead: Mapping[str, Ints], name: str) -> list[Chunk]:
-        """Write which rows are dead, except for chunks that were merged: the merged ones lack these rows."""
+    def _write_deletions(self, report: StateReport, dead: Mapping[str, Ints], name: str) -> list[Chunk]:
+        """Write which rows of unmerged chunks are dead, and return these chunks; merging drops dead rows anyway."""
         replaced = {key for _, parts in report.merged for key in parts}
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
         return mark_dead(self._plan.store, rest, f"{self._plan.name}-{name}", dead)
 
     def fresh(self, chunks: Iterable[Chunk], ordinals: Mapping[str, Ints]) -> list[Chunk]:
-        """Return the batch's chunks; write the arrival ordinals of those that have some."""
+        """Return the batch's chunks, after writing the arrival ordinals of those that have any."""
         write = writer(self._plan, self._name)
         return [write.write_ordinals(c, ordinals[c.id]) if c.id in ordinals else c for c in chunks]
 

@@ -1,4 +1,4 @@
-"""Fuse: complete results become output rows, in blocks of bounded size, written to the store as Parquet."""
+"""Fuse: turns complete results into output rows, in blocks of bounded size, and writes them to the store as Parquet."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,17 +21,17 @@ GROUP_ROWS = 1 << 20
 Answers = Callable[[Partials], Mapping[str, pa.Array]]
 Traces = Callable[[Partials], pa.Array]
 TRACE_BYTES = 64
-"""About how many a trace takes."""
+"""The approximate size of a trace."""
 
 
 def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield a block of results as rows of the files' schema, cast to it exactly.
+    """Yield a block of results as output rows, in exactly the schema of result files.
 
     Args:
         query: The join.
         block: The results.
-        table: Where their columns are.
-        traces: Returns the groups that some of them came from; needed where results say so.
+        table: The chunks that hold their columns.
+        traces: Returns the groups that some of them came from; needed if result files have a trace column.
     """
     most, traced = limits().output_bytes, traces if query.tracing == "results" else None
     size = max(1, most // (8 + 8 * len(query.output_columns) + (TRACE_BYTES if traced else 0)))
@@ -44,32 +44,32 @@ def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | No
 def pending(
     query: Query, block: Partials, table: ChunkTable, answers: Answers, traces: Traces | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield combinations that Spark has to decide: what they would put out, and what the conjuncts left to it read.
+    """Yield combinations that Spark must decide: their output columns, and the inputs of the conjuncts left to Spark.
 
     Args:
         query: The join.
         block: The combinations.
-        table: Where their columns are.
-        answers: Returns what Python predicates answer about some of them, by the calls' names.
-        traces: Returns the groups that some of them came from; needed where they are to say so.
+        table: The chunks that hold their columns.
+        answers: Returns the answers of Python predicates for some of them, by the calls' names.
+        traces: Returns the groups that some of them came from; needed if they are traced.
     """
     schema, most = query.pending_schema, limits().output_bytes
     traced = traces if query.tracing != "none" else None
-    read = list(schema)[len(query.traced_schema) :]
+    input_fields = list(schema)[len(query.traced_schema) :]
     columns = {column.name: column for conjunct in query.deferred_conjuncts for column in conjunct.columns}
     size = max(1, most // (8 + 8 * len(schema)))
     for start in range(0, len(block), size):
         some = block.slice(start, min(size, len(block) - start))
         for _, part in table.pieces(some, {*query.output_columns, *columns.values()}, most):
-            known = {**answers(part), **(_case(query, part) if query.optional else {})}
-            known |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
-            values = [known.get(field.name, pa.nulls(len(part), field.type)) for field in read]
-            shown = [*_traced(part, traced), *_columns(query, part, table.gather), *values]
-            yield pa.RecordBatch.from_arrays(list(map(_cast, shown, schema.types)), schema=schema)
+            inputs = {**answers(part), **(_case(query, part) if query.optional else {})}
+            inputs |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
+            values = [inputs.get(field.name, pa.nulls(len(part), field.type)) for field in input_fields]
+            arrays = [*_traced(part, traced), *_columns(query, part, table.gather), *values]
+            yield pa.RecordBatch.from_arrays(list(map(_cast, arrays, schema.types)), schema=schema)
 
 
 def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
-    """Return of which case combinations are, and in which role; those that are of none claim that no pair holds."""
+    """Return the case and role of each combination; one without a role claims that none of its pairs holds."""
     role = block.tags.get(ROLE, np.full(len(block), NONE))
     whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
     case = {CASE: pa.array(block.tags[CASE])} if CASE in block.tags else {}
@@ -101,7 +101,7 @@ def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
 
 
 def _column(query: Query, block: Partials, column: Column, gather: Gather) -> pa.Array:
-    """Return an output column; NULL of a stream that the results lack."""
+    """Return an output column; NULLs if the results have no member of its stream."""
     kind = query.type_of(column)
     return _cast(block.column(column, gather), kind) if column.stream in block.rows else pa.nulls(len(block), kind)
 
@@ -120,7 +120,7 @@ class ResultWriter:
         schema: The output's schema.
         name: Unique to the task attempt.
         rows: How many rows were written.
-        files: Where they are.
+        files: The paths of the files, in the store.
     """
 
     store: Store
@@ -133,7 +133,7 @@ class ResultWriter:
     _file_rows: int = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows."""
+        """Append rows; finishes the file once it is large enough."""
         if self._writer is None:
             self._open()
         assert self._writer is not None
@@ -145,7 +145,7 @@ class ResultWriter:
             self.close()
 
     def close(self) -> None:
-        """Finish the file under way, if any."""
+        """Finish the current file, if any; call it after the last row."""
         if self._writer is not None and self._sink is not None:
             self._writer.close()
             self._sink.close()
@@ -161,6 +161,6 @@ class ResultWriter:
         else:
             system, full = self.store.remote(path)
             self._sink = system.open_output_stream(full)
-        # [!] Spark's reader fails on arrays with NULLs where they are encoded by a dictionary.
+        # [!] Spark's reader fails on dictionary-encoded arrays that contain NULLs.
         plain = not any(pa.types.is_nested(kind) for kind in self.schema.types)
         self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy", use_dictionary=plain)

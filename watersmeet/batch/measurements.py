@@ -1,4 +1,4 @@
-"""What a batch teaches the next: the work of hops and nodes, what sending and starting took; smoothed."""
+"""Running statistics: the work of hops and nodes, and the cost of sending rows and starting tasks, smoothed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.manifest.view import HopView, RunningStatistics, Shipping, Usage
 
 
-def measured(
+def update_statistics(
     before: RunningStatistics,
     plan: BatchPlan,
     tasks: Sequence[TaskReport],
@@ -23,23 +23,23 @@ def measured(
     host: Host,
     took: float | None,
 ) -> RunningStatistics:
-    """Return what is known after a batch of the work that a join is.
+    """Return the statistics after a batch.
 
     Args:
-        before: What was known before.
+        before: The statistics before it.
         plan: The batch's plan.
         tasks: What its tasks reported.
-        used: What each node used, see `usage`.
-        host: Where it ran.
-        took: How long its job took, in seconds, if that is known.
+        used: What each node used; see `usage`.
+        host: Where the batch ran.
+        took: How long its job took, in seconds; None if unknown.
     """
     hops = hop_work(tasks)
     hopped = any(work.rows_in for work in hops.values())
     return replace(
         before,
         usage=tuple(smooth_usage(before.usage, used)) if hopped else before.usage,
-        hops=tuple(hops_seen(before.hops, hops)) if hopped else before.hops,
-        shipping=_shipped(before.shipping, tasks),
+        hops=tuple(smooth_hops(before.hops, hops)) if hopped else before.hops,
+        shipping=_smooth_shipping(before.shipping, tasks),
         hop_seconds=_hop_seconds(before.hop_seconds, plan, used, host, took),
         tasks=sum(task.work.tasks for task in tasks),
     )
@@ -54,15 +54,15 @@ def hop_work(tasks: Iterable[TaskReport]) -> dict[Hop, HopWork]:
     return hops
 
 
-def hops_seen(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[HopView]:
-    """Return what to remember of the hops after a batch; of one that no tuple took less and less, as of the usage."""
-    known = {(hop.joined, hop.target): hop for hop in before}
-    seen = {hop: HopView(*hop, work.rows_in, work.pairs, work.matches) for hop, work in now.items()}
-    return [_between(known.get(hop), seen.get(hop, HopView(*hop))) for hop in known | seen]
+def smooth_hops(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[HopView]:
+    """Return the smoothed work of hops after a batch; that of a hop which no tuple makes any more decays."""
+    old = {(hop.joined, hop.target): hop for hop in before}
+    new = {hop: HopView(*hop, work.rows_in, work.pairs, work.matches) for hop, work in now.items()}
+    return [_smooth_hop(old.get(hop), new.get(hop, HopView(*hop))) for hop in old | new]
 
 
-def _shipped(before: Shipping | None, tasks: Sequence[TaskReport]) -> Shipping:
-    """Return the seconds that it took to send rows, and how many rows: a batch on average, smoothed."""
+def _smooth_shipping(before: Shipping | None, tasks: Sequence[TaskReport]) -> Shipping:
+    """Return the seconds spent on sending rows and the number of rows, per batch, smoothed."""
     rows = sum(work.shuffled for task in tasks for work in task.work.hops.values())
     now = Shipping(sum(task.work.shipping for task in tasks), float(rows))
     return Shipping(*(smooth(was, new) for was, new in zip(before or now, now, strict=True)))
@@ -71,16 +71,16 @@ def _shipped(before: Shipping | None, tasks: Sequence[TaskReport]) -> Shipping:
 def _hop_seconds(
     before: float | None, plan: BatchPlan, used: Sequence[Usage], host: Host, took: float | None
 ) -> float | None:
-    """Return how long a hop took beside its work and the start of its tasks, smoothed; None if that isn't known."""
+    """Return the overhead of a hop beyond its work and the start of its tasks, smoothed; None if unknown."""
     if took is None or host.slots is None or host.cores is None:
         return before
     work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / host.slots)
-    begun = start_seconds(plan.placement.nodes, plan.stages, host.cores)
-    now = max(0.0, took - work - begun) / (plan.stages + 1)
+    starting = start_seconds(plan.placement.nodes, plan.stages, host.cores)
+    now = max(0.0, took - work - starting) / (plan.stages + 1)
     return smooth(before, now)
 
 
-def _between(old: HopView | None, new: HopView) -> HopView:
+def _smooth_hop(old: HopView | None, new: HopView) -> HopView:
     if old is None:
         return new
     means = (smooth(getattr(old, name), getattr(new, name)) for name in ("rows", "pairs", "matches"))
@@ -88,39 +88,39 @@ def _between(old: HopView | None, new: HopView) -> HopView:
 
 
 def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport]) -> list[Usage]:
-    """Return what each node used; a task's CPU goes to the nodes for which it looked at pairs, by their number."""
+    """Return what each node used; a task's CPU time is split among nodes by the pairs that it probed for each."""
     nodes = range(plan.placement.nodes)
     cpu, network = [0.0] * len(nodes), [0.0] * len(nodes)
-    memory = held((chunk.owners, chunk.bytes) for chunk in chunks)
+    memory = sum_by_owner((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
         network[task.node] += sum(work.shuffled for work in task.work.hops.values())
         busy = _busy(task)
         pairs = task.work.node_pairs if sum(task.work.node_pairs.values()) else {task.node: 1}
-        for node, looked_at in pairs.items():
-            cpu[node] += busy * looked_at / sum(pairs.values())
+        for node, probed in pairs.items():
+            cpu[node] += busy * probed / sum(pairs.values())
     return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
 
 
 def _busy(task: TaskReport) -> float:
-    """Return the seconds that a task worked or waited for predicates."""
+    """Return the seconds that a task spent on the CPU, or waiting for predicates if that was longer."""
     return max(task.work.seconds, sum(cost.seconds for cost in task.work.costs.values()))
 
 
 def batch_work(tasks: Sequence[TaskReport], tuples: int) -> BatchWork:
-    """Return what a batch of so many new tuples did."""
+    """Return the work of a batch, given its number of new tuples."""
     pairs = sum(work.pairs for work in hop_work(tasks).values())
     return BatchWork(sum(map(_busy, tasks)), tuples, pairs)
 
 
-def held(amounts: Iterable[tuple[tuple[int, ...], int]]) -> Mapping[int, int]:
-    """Return how much each node holds of what several may own; many chunks have the same owners."""
-    together: dict[tuple[int, ...], int] = defaultdict(int)
+def sum_by_owner(amounts: Iterable[tuple[tuple[int, ...], int]]) -> Mapping[int, int]:
+    """Return the sum for each owner of amounts that have several; it is fast if many have the same owners."""
+    by_owners: dict[tuple[int, ...], int] = defaultdict(int)
     for owners, amount in amounts:
-        together[owners] += amount
-    return added(dict.fromkeys(owners, amount) for owners, amount in together.items())
+        by_owners[owners] += amount
+    return sum_counts(dict.fromkeys(owners, amount) for owners, amount in by_owners.items())
 
 
-def added(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+def sum_counts(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
     """Return the sums of counts, key by key."""
     totals: dict[int, int] = defaultdict(int)
     for count in counts:

@@ -1,4 +1,4 @@
-"""Routes: for each partial result and chunk the one node at which they meet, and the nodes to visit for that.
+"""Routes: for each partial result and chunk the one node at which they meet, and so the nodes to visit.
 
 A chunk is probed at exactly one of its owners, which sender and receiver find by the same function. A placement that
 routes badly costs visits, never results.
@@ -34,7 +34,7 @@ class Routes:
         self.tracked = placement.tracked
 
     def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
-        """See kernel.route.Router."""
+        """See `watersmeet.probe.chunk_probe.Router`."""
         if step.role.here:
             return lambda target: target.chunk.owners[0] if target.chunk.bucket.first else NOWHERE
         placement = self._placement
@@ -50,10 +50,10 @@ class Routes:
         return seat
 
     def _buckets(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
-        """Return which partial results must look into a bucket; rows stored in several ways are found in one."""
-        asked = self._placement.probed_by(step.target, frozenset(step.joined))
-        field = None if asked is None else asked[0].field
-        hashed = None if asked is None else hashes(block, asked[1])
+        """Return which partial results must probe a bucket; rows that are stored in several ways are probed in one."""
+        hashing = self._placement.probed_by(step.target, frozenset(step.joined))
+        field = None if hashing is None else hashing[0].field
+        hashed = None if hashing is None else hashes(block, hashing[1])
 
         @cache  # many chunks are of one bucket
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
@@ -74,51 +74,51 @@ class Routes:
             block: The partial results.
             step: Their next step.
             targets: The chunks of its target.
-            low: The earliest time that each of them asks for; the latest is its deadline.
+            low: The earliest time that each of them looks for; its deadline is the latest.
             hashes: Returns the hashes of columns.
         """
-        found = np.zeros((len(block), self._placement.nodes), dtype=bool)
+        visited = np.zeros((len(block), self._placement.nodes), dtype=bool)
         seat_of = self.seats(block, step, hashes)
         for alike in _by_seat(targets):
             in_time = np.zeros(len(block), dtype=bool)
             for target in alike:
                 near = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
-                came = target.chunk.arrived.first <= block.batch
-                in_time |= near & came & may_probe(step.role, target.owed, block.batch)
+                has_arrived = target.chunk.arrived.first <= block.batch
+                in_time |= near & has_arrived & may_probe(step.role, target.owed, block.batch)
             seat = np.where(in_time, seat_of(alike[0]), NOWHERE)
-            there = np.flatnonzero(seat >= 0)
-            found[there, seat[there]] = True
-        return found
+            seated = np.flatnonzero(seat >= 0)
+            visited[seated, seat[seated]] = True
+        return visited
 
 
 def _by_seat(targets: Iterable[Target]) -> Iterable[list[Target]]:
-    """Return the chunks that any partial result probes at the same node: those of the same owners and bucket."""
-    found: dict[tuple[Bucket, tuple[int, ...]], list[Target]] = defaultdict(list)
+    """Return chunks in groups of the same owners and bucket: a partial result probes a whole group at one node."""
+    by_seat: dict[tuple[Bucket, tuple[int, ...]], list[Target]] = defaultdict(list)
     for target in targets:
-        found[target.chunk.bucket, target.chunk.owners].append(target)
-    return found.values()
+        by_seat[target.chunk.bucket, target.chunk.owners].append(target)
+    return by_seat.values()
 
 
 class _Choices:
-    """Which of several owners each partial result of a block visits; asked once for each group and node."""
+    """Chooses which of several owners each partial result visits; asks the placement once per group and node."""
 
     def __init__(self, placement: Placement, block: Partials, target: int) -> None:
         self._placement, self._block, self._target = placement, block, target
-        self._known: dict[tuple[int, ...], Ints] = {}
+        self._by_owners: dict[tuple[int, ...], Ints] = {}
         self._kinds: tuple[NDArray[np.int64], Ints] | None = None
 
     def among(self, owners: tuple[int, ...]) -> Ints:
         """Return for each partial result the owner at which it probes."""
-        if owners not in self._known:
+        if owners not in self._by_owners:
             kinds, inverse = self._groups()
-            chosen = [self._placement.visit(group, self._target, owners, here) for group, here in kinds.tolist()]
-            self._known[owners] = np.array(chosen, dtype=np.int64)[inverse]
-        return self._known[owners]
+            nodes = [self._placement.visit(group, self._target, owners, here) for group, here in kinds.tolist()]
+            self._by_owners[owners] = np.array(nodes, dtype=np.int64)[inverse]
+        return self._by_owners[owners]
 
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
         if self._kinds is None:
             block = self._block
-            times = {stream: clip_to_horizon(found) for stream, found in block.times.items()}
+            times = {stream: clip_to_horizon(own) for stream, own in block.times.items()}
             groups = self._placement.groups(block.origin, clip_to_horizon(block.moment), times)
             kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
             self._kinds = kinds, inverse.ravel()

@@ -1,8 +1,8 @@
-"""One node of a join: it stores the tuples that arrive, probes with them, and ships or emits what they become.
+"""One node of a join: it stores arriving tuples, probes with them, and ships or emits the results.
 
 `Node.handle` is the join on one screen: it takes an event and yields actions, lazily and in bounded blocks, since a
-probe may have millions of matches. Whoever drives it decides how partial results travel: within one task, or by
-Spark's shuffle from stage to stage (`watersmeet/exchange/`).
+probe may have millions of matches. The driver of a node decides how partial results travel: within
+one task, or by Spark's shuffle from stage to stage (`watersmeet/exchange/`).
 """
 
 from collections import defaultdict
@@ -15,9 +15,9 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.arrival_order import Arrivals, arrivals
 from watersmeet.batch.finish import Finish
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.meeting_nodes import Routes
-from watersmeet.batch.optional_results import OptionalResults
+from watersmeet.batch.outer_joins import OptionalResults
 from watersmeet.batch.plan import BatchPlan, Course
 from watersmeet.batch.probing_tuples import ProbingTuples
 from watersmeet.batch.report import TaskReport, WorkReport
@@ -39,7 +39,7 @@ class Arrived(NamedTuple):
 
     Attributes:
         intakes: The reports of the tasks that stored them.
-        probe: Whether the node probes with its part of them now; if not, others have done so.
+        probe: Whether the node probes with its share of them; if not, other tasks have done so.
     """
 
     intakes: Sequence[IntakeReport]
@@ -47,13 +47,13 @@ class Arrived(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """Partial results of one course have come from other nodes.
+    """Partial results of one course have arrived from other nodes.
 
     Attributes:
         origin: The stream of the tuples that probe.
         course: Which of its courses they follow.
-        hop: The hop that they are about to make, from 0.
-        blocks: They themselves, read as the node takes them.
+        hop: The hop that they make next, from 0.
+        blocks: The partial results, read lazily.
     """
 
     origin: int
@@ -63,10 +63,10 @@ class Partial(NamedTuple):
 
 
 class EndOfBatch(NamedTuple):
-    """Nothing more arrives in this batch.
+    """No more input arrives in this batch.
 
     Attributes:
-        name: Unique to the task attempt; part of the names of files. None if no state is to be stored.
+        name: Unique to the task attempt; part of file names. None to store no state.
         cpu: Returns the CPU seconds that the process has used.
     """
 
@@ -75,7 +75,7 @@ class EndOfBatch(NamedTuple):
 
 
 class Ship(NamedTuple):
-    """Partial results go on to the nodes at which they make a hop."""
+    """Send partial results to the nodes at which they make their next hop."""
 
     course: int
     hop: int
@@ -83,29 +83,29 @@ class Ship(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Combinations are complete: these are results, and of the others Spark has to decide that."""
+    """Emit complete combinations: results, and pending ones that Spark must decide."""
 
     results: Partials
     pending: Partials
 
 
-class Stored(NamedTuple):
-    """A node has stored its state for the batch; the report says what it did."""
+class StateStored(NamedTuple):
+    """The node has stored its state for the batch; the report says what it did."""
 
     report: TaskReport
 
 
 Event = Arrived | Partial | EndOfBatch
-Action = Ship | Emit | Stored
+Action = Ship | Emit | StateStored
 
 
 class Share(NamedTuple):
-    """Which part of a batch's work is done here.
+    """The share of a batch's work that one task does.
 
     Attributes:
-        number: Which share, from 0: one in `of` of the tuples that probe, or of those that close combinations.
+        number: Which share, from 0: every `of`-th tuple that probes or closes combinations.
         of: How many shares there are.
-        node: Where to probe; None to run all hops of these tuples, at whatever node they meet a chunk.
+        node: The node to probe at; None to run all hops of these tuples, wherever they meet a chunk.
     """
 
     number: int = 0
@@ -114,12 +114,12 @@ class Share(NamedTuple):
 
 
 class Node:
-    """A node, or some nodes that share a task, during a batch.
+    """A node, or several nodes that share a task, during one batch.
 
     Args:
         plan: The batch's plan.
         worker: The process's connections and caches.
-        share: Which part of the work is done here.
+        share: The share of the work that is done here.
     """
 
     def __init__(self, plan: BatchPlan, worker: Worker, share: Share) -> None:
@@ -137,7 +137,7 @@ class Node:
         self._paid_rows = 0
 
     def handle(self, event: Event) -> Iterator[Action]:
-        """Yield what follows from an event; the caller consumes it before it hands over the next event."""
+        """Yield the actions that follow from an event, lazily; consume them all before passing the next event."""
         match event:
             case Arrived(intakes, probe):
                 self._store(intakes)
@@ -150,12 +150,12 @@ class Node:
             case EndOfBatch(name, cpu):
                 yield from map(self._emit, self._optional.results(self._share.number, self._share.of))
                 if name is not None:
-                    yield from map(Stored, self._finish(name, cpu))
+                    yield from map(StateStored, self._finish(name, cpu))
 
     # -- store
 
     def _store(self, intakes: Sequence[IntakeReport]) -> None:
-        """Take in the chunks of new tuples, and number those of count-windowed streams by arrival."""
+        """Register the chunks of new tuples, and number tuples of count-windowed streams by arrival."""
         plan = self._plan
         self._intakes += intakes
         numbered = [pair for report in intakes for pair in report.numbered]
@@ -174,7 +174,7 @@ class Node:
         )
 
     def _number(self, stream: int) -> None:
-        """Give the fresh tuples of a count-windowed stream their arrival ordinals, the same in every bucketing."""
+        """Assign arrival ordinals to the new tuples of a count-windowed stream, the same in every bucketing."""
         bucketings: dict[int, list[Target]] = defaultdict(list)
         for target in self._fresh:
             if target.chunk.stream == stream:
@@ -191,15 +191,15 @@ class Node:
 
     @property
     def _origins(self) -> Sequence[int]:
-        """The streams whose tuples probe; tasks begin with different ones, so that they share answers of predicates."""
+        """The streams whose tuples probe; tasks start with different ones, so that they share answers of predicates."""
         streams = range(len(self.query.streams))
         first = self._share.number % len(streams)
         return (*streams[first:], *streams[:first])
 
     def courses(self, origin: int) -> tuple[Course, ...]:
-        """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay.
+        """Return the courses of a stream's tuples: first of new tuples, then of earlier ones that make owed probes.
 
-        There are none where combinations of all streams are no results, and none of a table's rows.
+        A table's rows have none; nor has any stream if combinations of all streams are not results.
         """
         if not self.query.emits_combinations or self.query.streams[origin].table:
             return ()
@@ -213,14 +213,14 @@ class Node:
         return self._tuples.entering(origin, course, self.courses(origin)[course])
 
     def _entering(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield the tuples of one course that probe here."""
+        """Yield the tuples of one course that probe in this share."""
         steps, share = self.courses(origin)[course], self._share
         if share.node is None:
             return self._tuples.entering(origin, course, steps, share.number, share.of)
         return self._visiting(self._tuples.entering(origin, course, steps), steps[0], share.node)
 
     def _visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
-        """Yield the tuples that must visit a node for a step; node 0 counts them all."""
+        """Yield the tuples that must visit a node for a step; node 0 counts all of them as the step's input."""
         for block in blocks:
             self.work.of(step).rows_in += len(block) if node == 0 else 0
             visitors = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
@@ -229,7 +229,7 @@ class Node:
                 yield visitors
 
     def visits(self, block: Partials, step: Step) -> Mask:
-        """Return a row per partial result and a column per node: whether the step must be made there."""
+        """Return a row per partial result and a column per node: whether it must visit that node for the step."""
         low = self._plan.query.streams[step.target].window.earliest(block.high)
         if not len(block):
             return np.zeros((0, self._plan.placement.nodes), dtype=bool)
@@ -237,7 +237,7 @@ class Node:
         return self._routes.visits(block, step, targets, low, self.table.hashes)
 
     def _probe(self, origin: int, course: int, hop: int, blocks: Iterable[Partials]) -> Iterator[Ship | Emit]:
-        """Make a hop here, and all later ones from which on partial results need not travel."""
+        """Make a hop; then ship the results to their next hop, or make all remaining hops if those need no travel."""
         steps, node = self.courses(origin)[course], self._share.node
         longer = regroup(self._hop(regroup(iter(blocks)), steps[hop], node))
         if node is not None and hop + 1 < self._plan.stages:
@@ -247,11 +247,11 @@ class Node:
             longer = regroup(self._hop(longer, step))
         for block in longer:
             if node is not None:
-                self.work.strays += int(np.count_nonzero(block.here != node))
+                self.work.stray_probes += int(np.count_nonzero(block.here != node))
             yield self._emit(block)
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None = None) -> Iterator[Partials]:
-        """Yield what partial results become by a step, probing at one node, or at all."""
+        """Yield the partial results of a step, probing at one node, or at all if `node` is None."""
         for block in blocks:
             if node is None:
                 self.work.of(step).rows_in += len(block)
@@ -260,7 +260,7 @@ class Node:
     # -- emit
 
     def _emit(self, block: Partials) -> Emit:
-        """Tell results from combinations that Spark has to decide, and count results for their groups."""
+        """Separate results from combinations that Spark must decide; credit results to the groups they came from."""
         if not self.query.deferred_conjuncts:
             results, pending = block, block.slice(0, 0)
         else:
@@ -271,7 +271,7 @@ class Node:
         return Emit(results, pending)
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
-        """Return what Python predicates answer that Spark needs to decide."""
+        """Return the answers of Python predicates that Spark needs for its decision, by the calls' names."""
         return self._hops.answers(block)
 
     def traces(self, block: Partials) -> pa.Array:
@@ -282,16 +282,16 @@ class Node:
 
     @property
     def work(self) -> Work:
-        """What was done so far, to be added to."""
+        """The counters of the work done so far; callers add to them."""
         return self._hops.work
 
     def report(self, node: int) -> TaskReport:
-        """Return the work done so far, as that of a node."""
+        """Return the report of the work done so far, for one node."""
         work, plan = self.work, self._plan
         missed = near_misses.render_samples(self.query, self.table, self._hops.near_misses.hops, plan.observing.samples)
         return TaskReport(
             node,
-            WorkReport(dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, missed),
+            WorkReport(dict(work.hops), dict(work.node_pairs), dict(work.costs), work.stray_probes, missed),
             spilling=SpillingReport(
                 work.paid,
                 self._paid_rows,
@@ -301,9 +301,9 @@ class Node:
         )
 
     def _finish(self, name: str, cpu: Clock) -> Iterator[TaskReport]:
-        """Merge and purge the nodes of this share, and yield their reports: the first has all the work.
+        """Merge and purge the state of this share's nodes, and yield their reports; the first contains all the work.
 
-        Shares may be more than nodes: then some only report.
+        If there are more shares than nodes, some of them only report.
         """
         plan, share = self._plan, self._share
         nodes = range(share.number, plan.placement.nodes, share.of)

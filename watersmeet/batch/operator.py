@@ -1,4 +1,4 @@
-"""A join at work: before a batch it plans, and after it commits: the reports of tasks become the next state. Pure.
+"""The operator of a join: plans a batch, and commits it by turning the reports of its tasks into the next state. Pure.
 
 Spark's streaming joins, `advise` and the tests drive it.
 """
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from watersmeet.batch.closed_combinations import closing_mark
-from watersmeet.batch.intake import IntakeReport, StreamIntake, total
-from watersmeet.batch.measurements import hop_work, measured, usage
+from watersmeet.batch.intake_report import IntakeReport, StreamIntake, total
+from watersmeet.batch.measurements import hop_work, update_statistics, usage
 from watersmeet.batch.plan import (
     GIVEN,
     UNKNOWN,
@@ -20,13 +20,13 @@ from watersmeet.batch.plan import (
     IntakePlan,
     Kind,
     ObservingPlan,
-    believed,
     group_slice,
+    latest_allowed_times,
     start,
     view,
 )
 from watersmeet.batch.report import TaskReport
-from watersmeet.batch.watermark import advanced, inner_marks, join_settled, join_watermark, stream_marks
+from watersmeet.batch.watermark import advance_stream, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.metadata.as_of_expiry import superseding_columns
@@ -50,24 +50,24 @@ from watersmeet.state.store.store import Store
 
 @dataclass(frozen=True)
 class Operator:
-    """A join, and how it runs.
+    """A join and the settings that it runs with.
 
     Attributes:
         query: The join.
-        strategy: Where tuples are kept.
-        store: Where state and results are kept.
+        strategy: Chooses where tuples are kept.
+        store: Holds state and results.
         run: Unique to this start of the query; part of every file name.
-        ordering: What chooses the join orders.
-        host: Where it runs.
-        sides: Whether late and rejected rows are written.
-        samples: The columns that samples of late and rejected rows show; None for all.
-        near_misses: How many near-misses are shown of each conjunct and hop; none where there are no samples.
-        rules: What may leave the state.
-        purge_every: After how many batches that brought something dead tuples are looked for again.
+        ordering: Chooses the join order.
+        host: The machine that it runs on.
+        sides: Whether late, rejected and denied rows are written.
+        samples: The columns that samples of such rows show; None for all.
+        near_misses: How many near-misses are shown of each conjunct and hop; none if there are no samples.
+        rules: Which chunks may leave the state.
+        purge_every: After how many batches with news dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
         exempt: The streams whose rows are never late: joins that may owe results.
-        tallies: Whether tasks tell what each group of chunks is worth.
-        partitions: Into how many partitions the state is cut where one attribute ties all streams.
+        tallies: Whether tasks count what each group of chunks contributes.
+        partitions: Into how many partitions the state is divided if one attribute ties all streams.
     """
 
     query: Query
@@ -88,7 +88,7 @@ class Operator:
 
     @cached_property
     def _endless(self) -> frozenset[int]:
-        """The streams whose tuples no window ends."""
+        """The streams whose tuples never expire by a window."""
         return frozenset(
             at
             for at, stream in enumerate(self.query.streams)
@@ -99,7 +99,7 @@ class Operator:
     def _purgeable(self) -> bool:
         """Whether metadata may show some tuple to be dead, or a newer one may supersede it.
 
-        [!] No metadata where streams are optional: what can have no more partners may be a result for that very reason.
+        [!] With optional streams, no metadata: a tuple without further partners may be a result for that very reason.
         """
         if self.query.optional:
             return bool(superseding_columns(self.query))
@@ -116,7 +116,7 @@ class Operator:
         return start(self.query)
 
     def view(self, state: Manifest) -> StateView:
-        """Return what the strategy may know of the state."""
+        """Return the state as the strategy sees it."""
         return view(self.query, state, self.host, self.partitions)
 
     def plan(self, before: Manifest, now: int | None = None, kind: Kind = "rows") -> BatchPlan:
@@ -124,7 +124,7 @@ class Operator:
 
         Args:
             before: The state.
-            now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+            now: The driver's clock, in microseconds; None for a batch in which no event time is too far ahead.
             kind: What the batch is for.
         """
         state = self.view(before)
@@ -151,7 +151,7 @@ class Operator:
             ),
             intake=IntakePlan(
                 tuple(stream.arrived for stream in before.streams),
-                () if now is None else believed(self.query, before, now),
+                () if now is None else latest_allowed_times(self.query, before, now),
                 self._never_late,
                 self.sides,
             ),
@@ -180,97 +180,96 @@ class Operator:
             tasks: What the tasks reported, at least one for each node.
             now: The driver's clock, in microseconds; only idle streams and warnings depend on it.
             inner: The new state of the joins that are streams of this one, by position.
-            took: How long the batch's job took, in seconds, if that is known.
+            took: How long the batch's job took, in seconds; None if unknown.
 
         Raises:
-            StateError: If a node's report is missing: a batch without it is not done.
+            StateError: If a node's report is missing: the batch is not complete without it.
         """
         missing = set(range(plan.placement.nodes)) - {task.node for task in tasks}
         if missing:
             raise StateError(f"Batch {plan.batch}: no report from nodes {sorted(missing)}; the batch was not written.")
-        done = _Batch(before, plan, tasks, now, inner or {}, took)
-        after = self._advance(done)
-        after, purged = self._retain(done, after)
-        after = self._account(done, after)
-        return self._learn(done, after, purged)
+        batch = _FinishedBatch(before, plan, tasks, now, inner or {}, took)
+        after = self._advance(batch)
+        after, purged = self._retain(batch, after)
+        after = self._account(batch, after)
+        return self._learn(batch, after, purged)
 
-    def _advance(self, done: "_Batch") -> Manifest:
-        """Step 1: move event time on."""
-        before, plan = done.before, done.plan
-        named = zip(self.query.streams, before.streams, done.taken, strict=True)
-        streams = tuple(advanced(spec, old, new, None if plan.is_round else done.now) for spec, old, new in named)
-        marks = inner_marks(self.query, done.inner)
+    def _advance(self, batch: "_FinishedBatch") -> Manifest:
+        """Step 1: advance event time."""
+        before, plan = batch.before, batch.plan
+        now = None if plan.is_round else batch.now
+        positions = zip(self.query.streams, before.streams, batch.stream_counts, strict=True)
+        streams = tuple(advance_stream(spec, old, new, now) for spec, old, new in positions)
+        marks = inner_marks(self.query, batch.inner)
         watermark = before.watermark if plan.is_round else join_watermark(before.watermark, self.query, streams, marks)
-        after = before.follow(streams=streams, watermark=watermark, chunks=before.chunks, inner=done.inner)
+        after = before.follow(streams=streams, watermark=watermark, chunks=before.chunks, inner=batch.inner)
         return replace(after, final=before.final or plan.is_final)
 
-    def _retain(self, done: "_Batch", after: Manifest) -> tuple[Manifest, int]:
-        """Step 2: keep the batch's chunks and what is owed, and let go what no result needs; return how many rows."""
-        before, plan, tasks = done.before, done.plan, done.tasks
-        chunks, ledger = _pay(plan, _merge(plan, tasks), done.fresh, done.now)
+    def _retain(self, batch: "_FinishedBatch", after: Manifest) -> tuple[Manifest, int]:
+        """Step 2: add chunks and what is owed, drop what no later result needs; also count the purged rows."""
+        before, plan, tasks = batch.before, batch.plan, batch.tasks
+        chunks, ledger = _pay(plan, _merge(plan, tasks), batch.fresh, batch.now)
         reached = unit_reaches(self.query, chunks.values())
-        settled = join_settled(before.settled, ledger.settled(after.watermark, reached), self.query, done.inner)
+        settled = join_settled(before.settled, ledger.settled(after.watermark, reached), self.query, batch.inner)
         if self.query.optional:
-            settled = closing_mark(plan, done.intakes)
+            settled = closing_mark(plan, batch.intakes)
         arrived = ledger.arrived() or tuple(stream.arrived for stream in after.streams)
-        gone = (
-            frozenset(chunks)
-            if plan.is_final
-            else find_expired(self.rules, chunks, Moment(self.query, arrived, settled))
-        )
-        live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
+        moment = Moment(self.query, arrived, settled)
+        expired = frozenset(chunks) if plan.is_final else find_expired(self.rules, chunks, moment)
+        live = {key: chunk for key, chunk in chunks.items() if key not in expired and chunk.live}
         purged = _newly_dead(plan, tasks) + sum(
-            chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
+            chunks[key].live for key in expired if not self.query.streams[chunks[key].stream].refreshed
         )
         ledger = ledger.with_live_units(live.values())
         if self.tallies:
-            ledger = ledger.with_closed({closed for intake in done.intakes for closed in intake.closed}, reached)
+            ledger = ledger.with_closed({closed for intake in batch.intakes for closed in intake.closed}, reached)
         return replace(after, chunks=live, ledger=ledger, settled=settled), purged
 
-    def _account(self, done: "_Batch", after: Manifest) -> Manifest:
-        """Step 3: bring constraints up to date, and what is known of groups of chunks."""
-        before, plan, tasks, ledger = done.before, done.plan, done.tasks, after.ledger
+    def _account(self, batch: "_FinishedBatch", after: Manifest) -> Manifest:
+        """Step 3: update the state of constraints, and the tallies of groups of chunks."""
+        before, plan, tasks, ledger = batch.before, batch.plan, batch.tasks, after.ledger
         if self.tallies:
             groups = {group_of(chunk, plan.spilling.slice) for chunk in after.chunks.values()}
             ledger = ledger.with_worth(
-                [_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups
+                [_new_tuples(plan, batch.fresh), *(task.spilling.groups for task in tasks)], groups
             )
         constraints = next(
             (task.metadata.constraints for task in tasks if task.metadata.constraints), before.constraints
         )
-        news = any(stream.rows for stream in done.taken) or any(task.metadata.counts.get("inherited") for task in tasks)
+        has_rows = any(stream.rows for stream in batch.stream_counts)
+        has_news = has_rows or any(task.metadata.counts.get("inherited") for task in tasks)
         return replace(
             after,
-            unpurged=(0 if plan.metadata.purge else before.unpurged) + news,
+            unpurged=(0 if plan.metadata.purge else before.unpurged) + has_news,
             constraints=() if plan.is_final else constraints,
             ledger=ledger,
         )
 
-    def _learn(self, done: "_Batch", after: Manifest, purged: int) -> Manifest:
-        """Step 4: record what the batch did, and what that teaches the next."""
-        before, plan, tasks, learned = done.before, done.plan, done.tasks, done.before.learned
+    def _learn(self, batch: "_FinishedBatch", after: Manifest, purged: int) -> Manifest:
+        """Step 4: record the progress of the batch, and update the statistics for the next."""
+        before, plan, tasks, learned = batch.before, batch.plan, batch.tasks, batch.before.learned
         used, state = usage(plan, after.chunks.values(), tasks), self.view(after)
-        shown = batch_progress(before, after, plan, done.intakes, done.taken, tasks, purged, used)
-        shown["placement"] = plan.layout.facts(state)
-        shown["changes"] = changed_decisions(before.progress, shown)
-        marks = stream_marks(self.query, after.streams, inner_marks(self.query, done.inner))
-        passed = 0 if learned.clock is None else done.now - learned.clock
-        warnings = notices(self.query, before, after, marks, done.taken, passed)
-        shown["warnings"] = [notice.message for notice in warnings]
+        progress = batch_progress(before, after, plan, batch.intakes, batch.stream_counts, tasks, purged, used)
+        progress["placement"] = plan.layout.facts(state)
+        progress["changes"] = changed_decisions(before.progress, progress)
+        marks = stream_marks(self.query, after.streams, inner_marks(self.query, batch.inner))
+        elapsed = 0 if learned.clock is None else batch.now - learned.clock
+        warnings = notices(self.query, before, after, marks, batch.stream_counts, elapsed)
+        progress["warnings"] = [notice.message for notice in warnings]
         orders = self.ordering.learn(learned.ordering.read_by(self.ordering), hop_work(tasks))
         learned = replace(
-            learned if plan.is_round else measured(learned, plan, tasks, used, self.host, done.took),
+            learned if plan.is_round else update_statistics(learned, plan, tasks, used, self.host, batch.took),
             strategy=plan.layout.keep(state),
             ordering=StoredNotes(type(self.ordering).__name__, orders),
             warned=tuple(notice.kind for notice in warnings),
-            clock=done.now,
+            clock=batch.now,
         )
-        return replace(after, learned=learned, progress=shown)
+        return replace(after, learned=learned, progress=progress)
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """A batch that has run, on its way to being committed."""
+class _FinishedBatch:
+    """A batch that has run and is to be committed."""
 
     before: Manifest
     plan: BatchPlan
@@ -285,8 +284,8 @@ class _Batch:
         return [intake for task in self.tasks for intake in task.intakes]
 
     @cached_property
-    def taken(self) -> list[StreamIntake]:
-        """What the batch brought of each stream."""
+    def stream_counts(self) -> list[StreamIntake]:
+        """The counts of each stream's rows in the batch."""
         return total(self.intakes, len(self.plan.query.streams))
 
     @cached_property
@@ -296,14 +295,15 @@ class _Batch:
 
 
 def _paying_seconds(before: Manifest) -> float:
-    """Return about how long it takes to pay what the next batch pays: half of a unit's rows for each tuple."""
+    """Estimate the seconds of the owed probes that the next batch makes: each tuple probes half of a unit's rows."""
     rows: dict[int, int] = defaultdict(int)
     for chunk in before.chunks.values():
         rows[chunk.unit] += chunk.rows
     pairs = 0.0
     for unit in before.ledger.paying():
-        paid = (was.rows for number, was in before.ledger.batches.items() if unit.since <= number < (unit.pay or 0))
-        pairs += sum(paid) / unit.group.of * rows[unit.number] / 2
+        first, end = unit.since, unit.pay or 0
+        probing = sum(batch.rows for number, batch in before.ledger.batches.items() if first <= number < end)
+        pairs += probing / unit.group.of * rows[unit.number] / 2
     return pairs * limits().pair
 
 
@@ -319,21 +319,21 @@ def _new_tuples(plan: BatchPlan, fresh: Sequence[Chunk]) -> dict[Group, Tally]:
 def _pay(
     plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk], now: int
 ) -> tuple[dict[str, Chunk], Ledger]:
-    """Return the chunks after a batch that paid as planned, and what is owed then."""
+    """Return the chunks and the ledger after a batch that made owed probes as planned."""
     rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
-    taken = OwingBatch(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
-    ledger, found = plan.spilling.ledger.after(plan.batch, taken), unit_reaches(plan.query, chunks.values())
-    mark = plan.times.settled  # no tuple that is still to come is earlier
-    over = {number for number, reach in found.items() if mark is not None and reach.deadline < mark}
-    done = [u.number for u in ledger.units if u.number in over and not ledger.owing_batches(u, found[u.number])]
-    ledger = ledger.without(done)
-    cold = {unit.number for unit in ledger.units}
-    warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}
-    return {**chunks, **warm}, ledger
+    batch = OwingBatch(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
+    ledger, reached = plan.spilling.ledger.after(plan.batch, batch), unit_reaches(plan.query, chunks.values())
+    mark = plan.times.settled  # no later tuple is earlier than that
+    expired = {number for number, reach in reached.items() if mark is not None and reach.deadline < mark}
+    settled = [u.number for u in ledger.units if u.number in expired and not ledger.owing_batches(u, reached[u.number])]
+    ledger = ledger.without(settled)
+    units = {HOT, *(unit.number for unit in ledger.units)}
+    returning = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in units}
+    return {**chunks, **returning}, ledger
 
 
 def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
-    """Return the chunks there are after a batch: those before it, the batch's own, and merged ones for their parts."""
+    """Return the chunks after a batch: those before it and its own, with merged chunks in place of their parts."""
     chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.state.fresh))}
     chunks |= {chunk.id: chunk for task in tasks for chunk in task.state.purged}
     for task in tasks:
@@ -345,7 +345,7 @@ def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
 
 
 def _newly_dead(plan: BatchPlan, tasks: Sequence[TaskReport]) -> int:
-    """Return how many rows were found dead in a batch, those left out by its merges included."""
+    """Return how many rows a batch found dead, including those that its merges dropped."""
     live = {chunk.id: chunk.live for chunk in plan.chunks}
     purged = sum(live[chunk.id] - chunk.live for task in tasks for chunk in task.state.purged)
     merged = (sum(live[key] for key in parts) - chunk.rows for task in tasks for chunk, parts in task.state.merged)

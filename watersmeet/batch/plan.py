@@ -1,4 +1,4 @@
-"""The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
+"""The plan of a batch: all that its tasks need to know, made on the driver before any row is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,17 +25,17 @@ from watersmeet.state.store.store import Store
 
 GIVEN = Given()
 GROUPED = 4
-"""As many slices make one of a unit: many small units cost more than they are worth."""
+"""The slices of time that a spilled unit spans: many small units cost more than they are worth."""
 Course = tuple[Step, ...]
-"""The hops of some tuples."""
+"""The hops that some tuples make, in order."""
 
 
 class Host(NamedTuple):
-    """Where a join runs; it may be another place after a restart, so that the manifest doesn't hold it.
+    """The machine that a join runs on. It may be another after a restart, so the manifest doesn't hold it.
 
     Attributes:
-        slots: How many tasks run at once; None if that isn't known.
-        cores: How many of them have a core.
+        slots: How many tasks run at once; None if unknown.
+        cores: How many of them have a core; None if unknown.
         shared: Whether tasks share their state, so that no row is sent.
     """
 
@@ -48,18 +48,18 @@ UNKNOWN = Host()
 
 
 Kind = Literal["rows", "round", "final"]
-"""What a batch is for: to join new rows; as a round, to pay what is owed; as the final round, to close everything."""
+"""What a batch is for: new rows, a round that makes owed probes, or the final round, which closes everything."""
 
 
 @dataclass(frozen=True)
 class EventTimes:
-    """How far event time had come before a batch; None for minus infinity.
+    """How far event time had advanced before a batch; None for minus infinity.
 
     Attributes:
-        watermark: What lateness is judged by.
-        settled: The time before which no result to come can lie.
+        watermark: The join's watermark; rows before it are late.
+        settled: The time before which no later result can lie.
         latest: For each stream the latest event time so far.
-        inner: How far the streams that are joins had come, by position.
+        inner: The time up to which the streams that are joins were complete, by position.
     """
 
     watermark: int | None = None
@@ -70,19 +70,20 @@ class EventTimes:
 
 @dataclass(frozen=True)
 class IntakePlan:
-    """What intake needs to know beside event times and constraints.
+    """What intake needs beside event times and constraints.
 
     Attributes:
         arrived: For each stream how many tuples were accepted before the batch.
-        believed: For each stream the latest event time that is accepted, None for any; empty if all are.
+        latest_allowed: For each stream the latest event time that is not rejected as too far ahead, None for any; empty
+            if no stream has such a limit.
         exempt: The streams whose rows are never late: joins that may owe results, and tables.
-        sides: Whether rows that are not accepted are written aside.
-        repeatable: Whether the batch runs anew for every use of a static frame, several at once perhaps: its files are
-            then named by what is in them, so that no use adds to what another wrote.
+        sides: Whether rows that are not admitted are written to side outputs.
+        repeatable: Whether the batch runs again for every use of a static frame, perhaps concurrently: files are
+            then named by their content, so that no run adds to those of another.
     """
 
     arrived: tuple[int, ...] = ()
-    believed: tuple[int | None, ...] = ()
+    latest_allowed: tuple[int | None, ...] = ()
     exempt: frozenset[int] = frozenset()
     sides: bool = False
     repeatable: bool = False
@@ -90,7 +91,7 @@ class IntakePlan:
 
 @dataclass(frozen=True)
 class ObservingPlan:
-    """What tasks show of rows, for people.
+    """What tasks show users of rows.
 
     Attributes:
         samples: The columns that samples show, in lower case; None for all. If empty, there are no samples.
@@ -110,17 +111,17 @@ class BatchPlan:
         run: Unique to this start of the query; part of every file name.
         query: The join.
         store: Where state and results are kept.
-        layout: What the strategy planned; tasks get only its placement.
-        order: In which order streams are probed.
+        layout: The strategy's plan; of it, tasks get only the placement.
+        order: The join order.
         kind: What the batch is for.
         chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
         merges: Chunks to merge in this batch; the merged chunk is visible from the next.
-        times: How far event time has come.
-        intake: Which rows are accepted.
+        times: How far event time has advanced.
+        intake: Which rows are admitted.
         metadata: The state of constraints.
-        spilling: What is owed and paid.
+        spilling: The spilled units, and which owed probes are made.
         observing: What tasks show of rows.
-        limits: Those of the driver, for its tasks.
+        limits: The driver's limits, which its tasks adopt.
         seconds: CPU seconds that recent batches took, smoothed.
     """
 
@@ -142,16 +143,16 @@ class BatchPlan:
     seconds: float = 0.0
 
     def denied(self) -> DeniedRows:
-        """Return what streams have denied up to the batch before."""
+        """Return what the streams' constraints deny after the batch before."""
         return load_denied_rows(self.query, self.store, self.times.watermark, self.metadata.constraints)
 
     def closed(self) -> DeniedRows:
-        """Return what is denied and can't be part of a result that is still owed, either."""
+        """Return the part of what is denied that no owed result can contain either."""
         return load_denied_rows(self.query, self.store, self.times.settled, self.metadata.constraints)
 
     @cached_property
     def owed(self) -> dict[int, OwedBatches]:
-        """What was owed to each spilled unit before the batch, by number."""
+        """The owed probes of each spilled unit before the batch, by the unit's number."""
         return {
             unit.number: OwedBatches(
                 unit.since,
@@ -162,7 +163,7 @@ class BatchPlan:
         }
 
     def is_read(self, chunk: Chunk) -> bool:
-        """Tell whether tuples may ask a chunk in this batch."""
+        """Tell whether any tuple may probe a chunk in this batch."""
         owed = self.owed.get(chunk.unit)
         return owed is None or owed.paid > owed.since or owed.until <= self.batch
 
@@ -172,12 +173,12 @@ class BatchPlan:
 
     @property
     def is_round(self) -> bool:
-        """Whether it brings no rows."""
+        """Whether it is a round: a batch without new rows."""
         return self.kind != "rows"
 
     @property
     def is_final(self) -> bool:
-        """Whether no more rows will come: everything is closed, and no state is kept."""
+        """Whether it is the final round: it closes everything, and leaves no state."""
         return self.kind == "final"
 
     @property
@@ -193,30 +194,30 @@ class BatchPlan:
     def courses(self, origin: int, query: Query) -> tuple[Course, ...]:
         """Return the courses of a stream's new tuples, with the conjuncts of `query`."""
         lead = self.placement.lead(origin)
-        return tuple(steps(query, origin, led(order, lead)) for order in self.order.orders(origin))
+        return tuple(steps(query, origin, with_lead(order, lead)) for order in self.order.orders(origin))
 
     def payments(self, origin: int, query: Query) -> tuple[Course, ...]:
-        """Return the courses of a stream's earlier tuples that pay what they owe, one for each stream asked for it."""
+        """Return the courses on which a stream's earlier tuples make owed probes, one for each other stream."""
         if not self.spilling.ledger.paying():
             return ()
         lead, order = self.placement.lead(origin), self.order.orders(origin)[0]
         return tuple(
-            tuple(replace(step, role=roles(paid, len(query.streams))[step.target]) for step in course)
-            for paid in order
-            for course in [steps(query, origin, led((paid, *(at for at in order if at != paid)), lead))]
+            tuple(replace(step, role=roles(spilled, len(query.streams))[step.target]) for step in course)
+            for spilled in order
+            for course in [steps(query, origin, with_lead((spilled, *(at for at in order if at != spilled)), lead))]
         )
 
     @property
     def stages(self) -> int:
-        """How many hops run as tasks of their own where rows travel; the last such task runs all hops that follow."""
+        """How many stages a batch has if partial results travel: a hop each, but the last runs all remaining hops."""
         hops = len(self.query.streams) - 1
         return min(self.placement.stays_after() or hops, hops)
 
 
-def led(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an order that begins as the placement wants it.
+def with_lead(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an order with the streams first that the placement wants to lead.
 
-    >>> led((1, 2, 3), (3,))
+    >>> with_lead((1, 2, 3), (3,))
     (3, 1, 2)
     """
     return (*lead, *(stream for stream in order if stream not in lead))
@@ -228,12 +229,12 @@ def start(query: Query) -> Manifest:
 
 
 def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int = 1) -> StateView:
-    """Return what a strategy may know of the state."""
+    """Return the state as strategies see it, with all times within the horizon."""
     learned = manifest.learned
     streams = tuple(
         StreamView(
-            span=_kept_for(query, spec),
-            latest=_seen(state.latest),
+            span=_retention(query, spec),
+            latest=None if state.latest is None else _clip(state.latest),
             rows=state.rows,
             advance=state.advance,
             window=spec.window.span,
@@ -258,20 +259,19 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int
 
 
 def group_slice(state: StateView) -> int:
-    """Return the length of the slices of time that units are cut by: several of those by which state leaves."""
+    """Return the length of a spilled unit's slice of time: several of the slices by which state expires."""
     return GROUPED * max(stream.slice for stream in state.streams)
 
 
-def _seen(time: int | None) -> int | None:
-    return None if time is None else max(-HORIZON, min(HORIZON, time))
+def _clip(time: int) -> int:
+    return max(-HORIZON, min(HORIZON, time))
 
 
 def _within_horizon(chunk: Chunk) -> Chunk:
-    """Return a chunk with its times as placements see them."""
+    """Return a chunk with its times clipped to the horizon, as placements see them."""
     if chunk.low >= -HORIZON and chunk.high <= HORIZON:
         return chunk
-    low, high = max(-HORIZON, min(HORIZON, chunk.low)), max(-HORIZON, min(HORIZON, chunk.high))
-    return replace(chunk, low=low, high=high)
+    return replace(chunk, low=_clip(chunk.low), high=_clip(chunk.high))
 
 
 def _machine(learned: RunningStatistics, host: Host) -> Machine:
@@ -286,14 +286,14 @@ def _machine(learned: RunningStatistics, host: Host) -> Machine:
     )
 
 
-def _kept_for(query: Query, stream: StreamSpec) -> int | None:
-    """Return how long a stream's tuples are kept: their window, and as long as the watermark lags behind them."""
+def _retention(query: Query, stream: StreamSpec) -> int | None:
+    """Return how long a stream's tuples are kept: their window plus the lag of the watermark; None without a limit."""
     lag = max(spec.delay for spec in query.streams if not spec.table)
     return None if stream.window.span is None else stream.window.span + lag
 
 
-def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:
-    """Return for each stream the latest event time that a batch believes; None for any.
+def latest_allowed_times(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:
+    """Return for each stream the latest event time that is not too far ahead in a batch; None for any.
 
     Args:
         query: The join.

@@ -1,10 +1,10 @@
-"""The tuples that probe in a batch: its new ones, and earlier ones that pay what they owe."""
+"""The tuples that probe in a batch: the new ones, and earlier ones that make up for probes they still owe."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from watersmeet.batch.arrival_order import Arrivals, as_of_all
+from watersmeet.batch.arrival_order import Arrivals, as_of_counts
 from watersmeet.batch.plan import BatchPlan, Course
 from watersmeet.probe.chunk_table import ChunkTable, Target, start_partials
 from watersmeet.probe.hop import Hops
@@ -15,7 +15,7 @@ from watersmeet.spilling.paying_tuples import PayingTuples
 
 
 class ProbingTuples:
-    """Reads tuples from their chunks as partial results of one member.
+    """Reads tuples from their chunks as partial results with one member.
 
     Args:
         plan: The batch's plan.
@@ -45,28 +45,28 @@ class ProbingTuples:
     def entering(self, origin: int, course: int, steps: Course, share: int = 0, shares: int = 1) -> Iterator[Partials]:
         """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone.
 
-        [!] A share is one in `shares` of each chunk's rows: later rows have more to probe. Rows stand in canonical
-        order, so a task that runs again, over chunks written again, takes the same tuples.
+        [!] A share is every `shares`-th row of each chunk, since later rows have more to probe. Rows are in canonical
+        order, so that a task that is run again over rewritten chunks takes the same tuples.
         """
         conjuncts, pays = entry_conjuncts(self._query, origin), steps[0].role.old
-        for block in self._owed(origin, share, shares) if pays else self._new(origin, share, shares):
+        for block in self._owing_tuples(origin, share, shares) if pays else self._new_tuples(origin, share, shares):
             block = self._hops.enter(block, conjuncts)
             block = block if pays else self._on_course(block, course)
             if len(block):
                 yield block
 
-    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+    def _new_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's new tuples."""
         for target in self._fresh:
             if target.chunk.stream == origin and target.chunk.bucket.first:
                 rows = np.arange(share, target.chunk.rows, shares)
                 ts = self._table.rows(target).ts[rows]
-                asof = as_of_all(self._arrivals, origin, ts)
+                asof = as_of_counts(self._arrivals, origin, ts)
                 batch = np.full(len(ts), self._plan.batch)
                 yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
-    def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's earlier tuples that pay now."""
+    def _owing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's earlier tuples that make owed probes in this batch."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]
             ts = self._table.rows(target).ts[rows]
@@ -74,7 +74,7 @@ class ProbingTuples:
             yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
     def _on_course(self, block: Partials, course: int) -> Partials:
-        """Return the tuples that the join order sends on a course."""
+        """Return the tuples to which the join order assigns a course."""
         order = self._plan.order
         columns = order.reads(block.origin)
         if not columns or not len(block):

@@ -1,8 +1,8 @@
-"""What a task reports to the driver: its work, the results it wrote and the state it made; one record a feature."""
+"""What a task reports to the driver: its work, its results and its changes to the state; one record per feature."""
 
 from dataclasses import dataclass, field
 
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.metadata.plan import MetadataReport
 from watersmeet.observe.near_misses import Misses, merge_misses
 from watersmeet.probe.hop_steps import Hop
@@ -20,10 +20,10 @@ class WorkReport:
         hops: Work of each hop.
         node_pairs: Pairs probed, by the node at which they meet.
         costs: What each Python predicate cost.
-        strays: Partial results that were to stay where they are and yet had to probe another node's chunk.
-        near_misses: By hop, and by the text of the conjunct that refused them.
+        stray_probes: Partial results that should have stayed on their node but had to probe another node's chunk.
+        near_misses: Near misses by hop, and by the text of the conjunct that rejected them.
         seconds: CPU seconds used.
-        shipping: Those of them spent on sending rows to other tasks and receiving them.
+        shipping: The part of them spent on sending rows to other tasks and receiving them.
         tasks: How many tasks shared the work, one after the other; 0 in the driver's process.
         messages: How many messages the node sent to its neighbour, in a ring.
         sent_bytes: Their size.
@@ -32,7 +32,7 @@ class WorkReport:
     hops: dict[Hop, HopWork] = field(default_factory=dict)
     node_pairs: dict[int, int] = field(default_factory=dict)
     costs: dict[str, CallCost] = field(default_factory=dict)
-    strays: int = 0
+    stray_probes: int = 0
     near_misses: dict[Hop, Misses] = field(default_factory=dict)
     seconds: float = 0.0
     shipping: float = 0.0
@@ -50,7 +50,7 @@ class WorkReport:
             self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
         for name, cost in earlier.costs.items():
             self.costs[name] = cost.plus(self.costs.get(name))
-        self.strays += earlier.strays
+        self.stray_probes += earlier.stray_probes
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping
         self.messages += earlier.messages
@@ -64,8 +64,8 @@ class ResultFiles:
 
     Attributes:
         rows: How many results were written.
-        files: Where they are.
-        pending: Where the combinations are that Spark has yet to decide.
+        files: The files of results.
+        pending: The files of combinations that Spark must decide.
     """
 
     rows: int = 0
@@ -75,12 +75,12 @@ class ResultFiles:
 
 @dataclass(slots=True)
 class StateReport:
-    """The chunks that a task made or changed.
+    """The chunks that a task wrote or changed.
 
     Attributes:
         fresh: The chunks of the batch's new tuples; reported by one task for all.
         merged: Chunks that the task merged, each with the ids of those it replaces.
-        purged: Chunks with rows found dead, each with the file that names them.
+        purged: Chunks with dead rows; each names the file that lists them.
         purging: CPU seconds spent on looking for dead rows.
     """
 
@@ -104,9 +104,9 @@ class TaskReport:
         work: What it did.
         results: What it wrote for the sink.
         state: What it did to the state.
-        metadata: What it did to constraints.
-        spilling: What it paid, and what it counted by group.
-        intakes: The reports of all intake tasks; passed on by one task.
+        metadata: How it changed the state of constraints.
+        spilling: The owed probes that it made, and its counts by group.
+        intakes: The reports of all intake tasks; one task passes them on.
     """
 
     node: int

@@ -1,4 +1,4 @@
-"""Side outputs: rows that are not joined but told of, counted, sampled and written to folders of their own."""
+"""Side outputs: rows that take no part in the join are counted, sampled and, if asked for, written to folders."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from watersmeet.state.chunks.rows import TIME
 from watersmeet.state.store.store import Store
 
 SIDES = ("late", "rejected", "denied", "orphan", "punctuation")
-"""What is told of: three kinds of rows that are not taken, those without a partner, and punctuations of the output."""
+"""The kinds: three of rows that are not admitted, rows without a parent, and punctuations of the output."""
 SAMPLES = 3
-"""How many rows are shown for each reason."""
+"""How many sample rows there are per cause."""
 
 
-def original(spec: StreamSpec, stream: int, rows: pa.RecordBatch) -> pa.Table:
-    """Return rows of a stream with the columns that they came with; those that were left behind are NULL."""
+def original_rows(spec: StreamSpec, stream: int, rows: pa.RecordBatch) -> pa.Table:
+    """Return rows of a stream in their source's schema; columns that the join did not read are NULL."""
     names = rows.schema.names
 
     def column(at: int) -> pa.Array:
@@ -29,22 +29,22 @@ def original(spec: StreamSpec, stream: int, rows: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_arrays([column(at) for at in range(len(spec.schema))], schema=spec.schema)
 
 
-def shown(
-    spec: StreamSpec, stream: int, rows: pa.RecordBatch, at: int, wanted: frozenset[str] | None
+def sample_row(
+    spec: StreamSpec, stream: int, rows: pa.RecordBatch, at: int, columns: frozenset[str] | None
 ) -> dict[str, str]:
-    """Return a row as samples show it.
+    """Return a row as samples show it: the text of each column, by name.
 
     Args:
         spec: Its stream.
         stream: The stream's position.
         rows: Rows of the stream.
         at: Which of them.
-        wanted: The columns to show, in small letters; None for all.
+        columns: The columns to show, in lower case; None for all.
     """
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
-    names |= {TIME: spec.schema.field(spec.time).name, **_told(spec, stream, rows, at)}
-    columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
-    return {names[column]: text_of(spec, column, value_at(rows.column(column), at)) for column in columns}
+    names |= {TIME: spec.schema.field(spec.time).name, **_punctuation_columns(spec, stream, rows, at)}
+    visible = [c for c in rows.schema.names if c in names and (columns is None or names[c].lower() in columns)]
+    return {names[column]: text_of(spec, column, value_at(rows.column(column), at)) for column in visible}
 
 
 def text_of(spec: StreamSpec, column: str, value: Any) -> str:
@@ -54,9 +54,9 @@ def text_of(spec: StreamSpec, column: str, value: Any) -> str:
     return str(value)[:60]
 
 
-def _told(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:
-    """Return the columns in which a punctuation from a frame of its own says something, with the frame's names."""
-    hidden = {f"s{stream}_{at}": found for at, found in enumerate(spec.hidden, len(spec.schema)) if found.told}
+def _punctuation_columns(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:
+    """Return the pattern columns of a punctuation that comes from a frame of its own: their names in that frame."""
+    hidden = {f"s{stream}_{at}": column for at, column in enumerate(spec.hidden, len(spec.schema)) if column.told}
     here = [name for name in hidden if name in rows.schema.names and rows.column(name)[row].is_valid]
     return {name: hidden[name].text for name in here if not pa.types.is_boolean(hidden[name].type)}
 

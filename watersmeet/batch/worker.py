@@ -1,4 +1,4 @@
-"""What a worker process keeps from task to task."""
+"""A worker process: the connections and caches that it keeps between tasks."""
 
 import os
 from collections.abc import Callable
@@ -21,11 +21,11 @@ Clock = Callable[[], float]
 
 
 class Worker:
-    """DuckDB connections and the answers of Python predicates; what is cached for chunks that are gone is dropped.
+    """The DuckDB connections and cached predicate answers of a process. Creating it also limits its address space.
 
     Args:
         clock: Returns seconds.
-        folder: Where it shares answers with other processes and DuckDB spills; None to do neither.
+        folder: The folder in which processes share answers and DuckDB spills; None to do neither.
     """
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
@@ -36,7 +36,7 @@ class Worker:
         self._ducks: dict[Dialect, Duck] = {}
 
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
-        """Return what runs hops over the chunks of a table; drop what is cached for any other chunk."""
+        """Return what runs hops over the chunks of a table. Drops everything that is cached for other chunks."""
         self._cache.retain(plan.run, {chunk.id for chunk in table.chunks})
         plan.store.retain(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
         mark_files.forget_missing()
@@ -45,7 +45,7 @@ class Worker:
         return Hops(query, table, duck, self._cache, self._clock, routes, plan.run, near_misses)
 
     def duck(self, dialect: Dialect) -> Duck:
-        """Return the connection for a session's settings."""
+        """Return the connection for a session's settings, opened at the first call."""
         if dialect not in self._ducks:
             folder = None if self._folder is None else self._folder / f"duckdb-{os.getpid()}-{len(self._ducks)}"
             self._ducks[dialect] = Duck(dialect, folder)

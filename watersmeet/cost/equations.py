@@ -119,8 +119,8 @@ def longest_ring(p: Parameters, available: float) -> int | None:
         p: The parameters.
         available: The bytes a second that the network can deliver to a node.
     """
-    needed = bandwidth(p, 1)  # it rises with the length
-    return None if isinf(available) or isinf(needed) else max(1, int(available / needed))
+    needed_bandwidth = bandwidth(p, 1)  # it rises with the length
+    return None if isinf(available) or isinf(needed_bandwidth) else max(1, int(available / needed_bandwidth))
 
 
 def state_rows(p: Parameters) -> float:

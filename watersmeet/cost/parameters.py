@@ -98,7 +98,7 @@ class Parameters:
         windows: The window of each stream in seconds (W_i); infinite where time sets no limit.
         orders: For each stream the streams that its tuples probe, in order.
         selectivities: For each stream and step of its order the part of the pairs that match.
-        kept: The stored tuples of each stream; used where the window is infinite.
+        stored: The stored tuples of each stream; used where the window is infinite.
         spans: The seconds for which the tuples of each stream are stored, delay included; if empty, their window.
         pair_seconds: Seconds to join a pair (T_j).
         insert_seconds: Seconds to insert a tuple into the state (T_i).
@@ -122,7 +122,7 @@ class Parameters:
     windows: tuple[float, ...]
     orders: tuple[tuple[int, ...], ...]
     selectivities: tuple[tuple[float, ...], ...]
-    kept: tuple[float, ...] = ()
+    stored: tuple[float, ...] = ()
     spans: tuple[float, ...] = ()
     pair_seconds: float = PAIR_SECONDS
     insert_seconds: float = KEEP_SECONDS
@@ -143,7 +143,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         m = len(self.rates)
-        each = (self.windows, self.orders, self.selectivities, self.kept or self.rates, self.spans or self.rates)
+        each = (self.windows, self.orders, self.selectivities, self.stored or self.rates, self.spans or self.rates)
         steps = [*self.orders, *self.selectivities]
         if m < 2 or any(len(values) != m for values in each) or any(len(step) != m - 1 for step in steps):
             raise DefinitionError(f"A cost model of {m} streams needs {m} of each value, and {m - 1} steps a stream.")
@@ -166,7 +166,7 @@ class Parameters:
     def _window_rows(self, stream: int) -> float:
         if not isinf(self.windows[stream]):
             return self.rates[stream] * self.windows[stream]
-        return self.kept[stream] if self.kept else 0.0
+        return self.stored[stream] if self.stored else 0.0
 
     def _partials(self, origin: int) -> tuple[float, ...]:
         partials = [1.0]
@@ -211,8 +211,8 @@ def with_rates(p: Parameters, rates: Sequence[float], constant: Container[int] =
         constant: The streams that store a fixed number of tuples, whatever their rate.
     """
     changes = [1.0 if at in constant or not p.rates[at] else rate / p.rates[at] for at, rate in enumerate(rates)]
-    stored_rows = tuple(rows * change for rows, change in zip(p.kept, changes, strict=False))
-    return replace(p, rates=tuple(rates), kept=stored_rows)
+    stored_rows = tuple(rows * change for rows, change in zip(p.stored, changes, strict=False))
+    return replace(p, rates=tuple(rates), stored=stored_rows)
 
 
 def scale(p: Parameters, factor: float, constant: Container[int] = ()) -> Parameters:
@@ -268,7 +268,7 @@ def measure(state: StateView, master: int | None = None) -> Parameters:
         windows=tuple(_seconds(stream.window) for stream in state.streams),
         orders=tuple(tuple(at for at in range(len(rows)) if at != origin) for origin in range(len(rows))),
         selectivities=((1.0,) * (len(rows) - 1),) * len(rows),
-        kept=tuple(_stored_rows(state, at, live) if has_begun else RATE * UNLIMITED for at, live in enumerate(rows)),
+        stored=tuple(_stored_rows(state, at, live) if has_begun else RATE * UNLIMITED for at, live in enumerate(rows)),
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
         row_seconds=0.0 if machine.shared else ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,

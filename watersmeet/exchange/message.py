@@ -1,4 +1,4 @@
-"""What tasks are given and what they send: an attempt, blocks of Arrow rows, pickled reports, errors of ours."""
+"""The input and output of tasks: an attempt, blocks of Arrow rows, pickled reports, and our own errors."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,21 +21,21 @@ from watersmeet.query.query import Query
 Blocks = Iterable[pa.RecordBatch]
 RESULTS = -1
 REPORT = pa.schema([("node", pa.int32()), ("body", pa.binary())])
-"""The rows that tasks send reports in: whom they are for, and the report."""
+"""The rows in which tasks send reports: the receiver, and the pickled report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A task at work.
+    """One attempt to run a task.
 
     Attributes:
-        partition: Its number among the tasks of its stage; the node's where tasks are nodes.
-        name: A name unique to it within the query's run.
-        number: A number unique to it among all that may be at work for the batch.
+        partition: Its number among the tasks of its stage; the node's number if tasks are nodes.
+        name: Unique within the query's run; part of file names.
+        number: Unique among all attempts that may run for the batch.
         worker: What its process keeps between tasks.
         cpu: Returns the CPU seconds that the process has used.
         now: Returns the time of day, in seconds since the epoch.
-        watch: Called with what each hop finds on a course, RESULTS for results; tests look at it.
+        watch: Called with the course and the partial results of each hop, or RESULTS and results; for tests.
     """
 
     partition: int
@@ -44,7 +44,7 @@ class Attempt:
     worker: Worker
     cpu: Callable[[], float]
     now: Callable[[], float]
-    watch: Callable[[int, Partials], None] = lambda course, found: None
+    watch: Callable[[int, Partials], None] = lambda course, partials: None
 
 
 Task = Callable[[Attempt, Blocks], Iterator[pa.RecordBatch]]
@@ -60,7 +60,7 @@ def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
 
 
 def guarded(task: Task, nodes: Iterable[int]) -> Task:
-    """Return a task that sends an error of ours on as a report: nobody need try again what can't succeed."""
+    """Return a task that sends our own errors to these nodes instead of raising them: Spark must not retry it."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         try:
@@ -73,13 +73,13 @@ def guarded(task: Task, nodes: Iterable[int]) -> Task:
 
 
 class Failure:
-    """An error of ours on its way to the driver."""
+    """One of our own errors, on its way to the driver."""
 
     def __init__(self, kind: type[WatersmeetError], message: str) -> None:
         self.kind, self.message = kind, message
 
     def error(self) -> WatersmeetError:
-        """Return the error as it was."""
+        """Return the original error, without its cause."""
         error = self.kind.__new__(self.kind)
         error.args = (self.message,)
         return error
@@ -91,11 +91,11 @@ def outcome(bodies: Iterable[bytes]) -> list[Any]:
     Raises:
         WatersmeetError: The first error that a task reported.
     """
-    found = [pickle.loads(body) for body in bodies]
-    for report in found:
+    reports = [pickle.loads(body) for body in bodies]
+    for report in reports:
         if isinstance(report, Failure):
             raise report.error()
-    return found
+    return reports
 
 
 def received(blocks: Blocks) -> list[Any]:
@@ -108,18 +108,18 @@ def received(blocks: Blocks) -> list[Any]:
 
 
 WIDTH = 128
-"""About how many bytes the fixed columns of a row take."""
+"""The approximate size of a row's fixed columns, in bytes."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """The schema of what travels between hops: bookkeeping, row references, as-of counts, columns, messages.
+    """The wire format between hops: bookkeeping, row references, as-of counts, columns, messages.
 
-    Columns of variable length stay behind: whoever needs one looks the row up in the store.
+    Columns of variable length do not travel: a task that needs one reads the row from the store.
 
     Attributes:
         query: The join.
-        tracked: Streams whose members' times travel along.
+        tracked: The streams whose members' times travel.
     """
 
     query: Query
@@ -151,14 +151,14 @@ class Wire:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def messages(self, nodes: list[int], body: bytes) -> pa.RecordBatch:
-        """Return a message to several nodes."""
+        """Return a block that carries one message to several nodes."""
         size = len(nodes)
         return self.block(size, {"node": pa.array(nodes, pa.int32()), "body": pa.array([body] * size, pa.binary())})
 
     def ship(
         self, block: Partials, to: NDArray[np.bool_], course: int, carry: Sequence[Column], gather: Gather
     ) -> Iterator[pa.RecordBatch]:
-        """Yield partial results of one course, each once for every node it must visit, in blocks of bounded size."""
+        """Yield partial results of one course as rows, one for each node they must visit, in blocks of bounded size."""
         size = max(1, limits().block_bytes // (WIDTH + 16 * len(carry)))
         rows, nodes = np.nonzero(to)
         for start in range(0, len(rows), size):
@@ -189,7 +189,13 @@ class Wire:
         return self.block(len(part), values)
 
     def receive(self, rows: pa.RecordBatch, joined: tuple[int, ...], carry: Sequence[Column]) -> Partials:
-        """Return rows of one origin and course that have come this far as a block of partial results."""
+        """Decode rows of one origin and course into a block of partial results.
+
+        Args:
+            rows: The rows.
+            joined: The streams that they have joined so far.
+            carry: The columns that travelled along.
+        """
 
         def ints(name: str) -> Ints:
             return rows.column(name).to_numpy()  # type: ignore[no-any-return]

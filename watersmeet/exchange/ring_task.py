@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share, Ship
 from watersmeet.batch.node import Partial as PartialEvent
 from watersmeet.batch.plan import BatchPlan

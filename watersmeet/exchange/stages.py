@@ -1,4 +1,4 @@
-"""The exchanges: a batch's job as stages of tasks, whatever runs the stages."""
+"""The exchanges: each runs a batch's job as stages of tasks, on anything that can run stages."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -17,49 +17,49 @@ Kind = TypeVar("Kind", bound="Stage")
 
 
 class Stage(ABC):
-    """Blocks of rows in partitions, computed now or later."""
+    """Blocks of rows in partitions, computed eagerly or lazily."""
 
     @abstractmethod
     def run(self, task: Task, schema: pa.Schema) -> Self:
-        """Return what a task makes of each partition, in blocks of a schema."""
+        """Return the output of a task over each partition, in blocks of a schema."""
 
     def run_together(self, task: Task, schema: pa.Schema) -> Self:
         """Return what a task makes of each partition, with all tasks running at the same time."""
         return self.run(task, schema)
 
     @abstractmethod
-    def dealt(self, partitions: int) -> Self:
-        """Return the rows in so many partitions, each row in the one that its column `node` says."""
+    def partition_by_node(self, partitions: int) -> Self:
+        """Return the rows in so many partitions, each row in the one that its column `node` names."""
 
     @abstractmethod
     def collect(self) -> list[pa.RecordBatch]:
-        """Compute all and return the blocks."""
+        """Compute and return all blocks."""
 
 
 def inline(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
-    """Run a batch where all tasks see the store on one host: write chunks, one small exchange, all hops in one task.
+    """Run a batch on one host, where all tasks see the store: intake, one small exchange, then all hops in one task.
 
-    What is exchanged is only the news of which chunks were written; rows are read from the memory-mapped chunks.
+    Only the intake reports are exchanged, which name the new chunks; rows are read from the memory-mapped chunks.
 
     Args:
         input: The batch's rows.
         plan: Its plan.
-        shares: How many tasks join.
+        shares: How many tasks run hops.
     """
-    nodes, stage = plan.placement.nodes, told(input, plan, shares).run(tasks.join(plan, shares), REPORT)
+    nodes, stage = plan.placement.nodes, run_intake(input, plan, shares).run(tasks.join(plan, shares), REPORT)
     return complete(stage, [at % nodes for at in range(max(nodes, shares))])
 
 
 def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
-    """Run a batch with partial results sent from hop to hop; hops that need not be apart run in one task.
+    """Run a batch with partial results sent from hop to hop; the last stage runs all hops that need no travel.
 
-    New rows reach the nodes that they visit first through the store.
+    New rows reach the nodes of their first hop through the store.
     """
     nodes, last = plan.placement.nodes, plan.stages - 1
     wire = Wire(plan.query, plan.placement.tracked).schema
-    stage = told(input, plan, nodes)
+    stage = run_intake(input, plan, nodes)
     for hop in range(last):
-        stage = stage.run(tasks.relay(plan, hop), wire).dealt(nodes)
+        stage = stage.run(tasks.relay(plan, hop), wire).partition_by_node(nodes)
     return complete(stage.run(tasks.last_relay(plan, last), REPORT), range(nodes))
 
 
@@ -72,33 +72,33 @@ def ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[T
         shares: How many tasks host the nodes, at most one for each.
         connect: Links a task to those of the neighbouring nodes.
     """
-    stage = told(input, plan, shares).run_together(run_ring(plan, shares, connect), REPORT)
+    stage = run_intake(input, plan, shares).run_together(run_ring(plan, shares, connect), REPORT)
     return complete(stage, range(plan.placement.nodes))
 
 
 def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:
     """Run the last stage of a job and return the reports of its tasks.
 
-    [!] Every task reports, even if it has found nothing: a report that got lost on its way must not pass for an empty
-    one, since the results and chunks that it names would be lost with it.
+    [!] Every task reports, even if it found nothing: a lost report must not pass for an empty one, since the results
+    and chunks that it names would be lost with it.
 
     Args:
         stage: The stage.
-        nodes: The nodes that its tasks report for, each as often as there are reports for it.
+        nodes: The nodes that its tasks report for, each as often as it has reports.
 
     Raises:
-        StateError: If one is missing.
+        StateError: If a report is missing.
     """
     reports: list[TaskReport] = received(stage.collect())
-    wanted = sorted(nodes)
-    if sorted(report.node for report in reports) != wanted:
+    expected = sorted(nodes)
+    if sorted(report.node for report in reports) != expected:
         raise StateError(
-            f"Only {len(reports)} of {len(wanted)} reports of tasks came to the driver: an earlier error in its log, "
+            f"Only {len(reports)} of {len(expected)} reports of tasks came to the driver: an earlier error in its log, "
             "such as OutOfMemoryError, says why; start again once that is fixed."
         )
     return reports
 
 
-def told(input: Kind, plan: BatchPlan, receivers: int) -> Kind:
-    """Return the reports of the intake tasks, for each of the tasks that follow."""
-    return input.run(tasks.intake(plan, receivers), REPORT).dealt(receivers)
+def run_intake(input: Kind, plan: BatchPlan, receivers: int) -> Kind:
+    """Return the stage of intake: it stores the input, and sends the reports to each of the tasks that follow."""
+    return input.run(tasks.intake(plan, receivers), REPORT).partition_by_node(receivers)

@@ -1,4 +1,4 @@
-"""What runs in a task: input is stored, hops are run, results are written; reports come out."""
+"""The tasks of a batch: they store input, run hops and write results, and send reports."""
 
 import mmap
 import pickle
@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.fuse import ResultWriter, output, pending
-from watersmeet.batch.intake import Intake, IntakeReport
-from watersmeet.batch.node import Action, Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship, Stored
+from watersmeet.batch.intake import Intake
+from watersmeet.batch.intake_report import IntakeReport
+from watersmeet.batch.node import Action, Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship, StateStored
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import ResultFiles, TaskReport
 from watersmeet.batch.worker import Clock
@@ -30,11 +31,11 @@ from watersmeet.state.store.store import Store
 
 @dataclass(slots=True)
 class Baton:
-    """What a task hands to the next hop's task of the same node.
+    """What a task passes on to the same node's task of the next hop.
 
     Attributes:
         intakes: The reports of the intake tasks.
-        report: What the node's tasks have done so far.
+        report: The work of the node's tasks so far.
     """
 
     intakes: list[IntakeReport] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Baton:
 
 
 class Relay:
-    """A node's task for one hop; the last such task makes all hops that follow as well.
+    """A node's task for one hop; the last such task also makes all later hops.
 
     Args:
         plan: The batch's plan.
@@ -54,32 +55,36 @@ class Relay:
         self._plan, self._hop, self._attempt = plan, hop, attempt
         self._wire = Wire(plan.query, plan.placement.tracked)
         self._baton = Baton()
-        self._aside: mmap.mmap | None = None
-        self._waiting = 0
+        self._spooled: mmap.mmap | None = None
+        self._spooled_rows = 0
         self.node = Node(plan, attempt.worker, Share(attempt.partition, plan.placement.nodes, attempt.partition))
 
-    # -- reading everything before the first probe: which chunks there are is known only then
+    # -- reading all input before the first probe, since only then all chunks are known
 
     def read(self, blocks: Iterable[pa.RecordBatch]) -> None:
-        """Read all input: take note of messages, put partial results aside on disk."""
-        # [!] A file without a name: however the task ends, nothing is left of it.
-        with tempfile.TemporaryFile() as draft, pa.PythonFile(draft, "w") as sink:
-            with pa.ipc.new_stream(sink, self._wire.schema) as aside:
-                for block in blocks:
-                    self._read(block, aside)
-            draft.flush()
-            self._aside = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
+        """Read all input: handle messages, and spool partial results to disk.
 
-    def _read(self, block: pa.RecordBatch, aside: Any) -> None:
+        Raises:
+            WatersmeetError: An error that an earlier task reported.
+        """
+        # [!] An unnamed file: however the task ends, nothing is left of it.
+        with tempfile.TemporaryFile() as draft, pa.PythonFile(draft, "w") as sink:
+            with pa.ipc.new_stream(sink, self._wire.schema) as spool:
+                for block in blocks:
+                    self._read(block, spool)
+            draft.flush()
+            self._spooled = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _read(self, block: pa.RecordBatch, spool: Any) -> None:
         body = block.column("body")
         for message in body.drop_null():
-            self._note(pickle.loads(message.as_py()))
+            self._handle_message(pickle.loads(message.as_py()))
         rows = block.filter(body.is_null())
         if rows.num_rows:
-            self._waiting += rows.num_rows
-            aside.write_batch(rows.cast(self._wire.schema))
+            self._spooled_rows += rows.num_rows
+            spool.write_batch(rows.cast(self._wire.schema))
 
-    def _note(self, message: Any) -> None:
+    def _handle_message(self, message: Any) -> None:
         if isinstance(message, IntakeReport):
             self._baton.intakes.append(message)
         elif isinstance(message, Baton):
@@ -90,7 +95,7 @@ class Relay:
     # -- driving the node
 
     def actions(self) -> Iterator[Action]:
-        """Yield what the node does with all that reached it."""
+        """Yield the node's actions for all input; the last task also stores the node's state."""
         first, last = self._hop == 0, self._hop + 1 == self._plan.stages
         yield from self.node.handle(Arrived(self._baton.intakes, probe=first))
         if not first:
@@ -99,14 +104,14 @@ class Relay:
                     yield from self.node.handle(Partial(origin, course, self._hop, self._received(origin, course)))
         if last:
             for action in self.node.handle(EndOfBatch(self._attempt.name, self._attempt.cpu)):
-                yield Stored(self._add_earlier(action.report)) if isinstance(action, Stored) else action
+                yield StateStored(self._add_earlier(action.report)) if isinstance(action, StateStored) else action
 
     def _received(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield the partial results of one course that other nodes shipped."""
-        if not self._waiting:
+        if not self._spooled_rows:
             return
         before, step = self.node.courses(origin)[course][self._hop - 1 : self._hop + 1]
-        for rows in pa.ipc.open_stream(pa.py_buffer(self._aside)):
+        for rows in pa.ipc.open_stream(pa.py_buffer(self._spooled)):
             mine = (rows.column("origin").to_numpy() == origin) & (rows.column("course").to_numpy() == course)
             if np.any(mine):
                 block = self._wire.receive(rows.filter(pa.array(mine)), step.joined, before.carry)
@@ -114,11 +119,11 @@ class Relay:
                 yield block
 
     def ship(self, action: Ship) -> Iterator[pa.RecordBatch]:
-        """Yield partial results as rows on the wire, each once for every node that it must visit."""
-        made, step = self.node.courses(action.block.origin)[action.course][action.hop - 1 : action.hop + 1]
+        """Yield partial results as rows on the wire, one for each node that they must visit."""
+        before, step = self.node.courses(action.block.origin)[action.course][action.hop - 1 : action.hop + 1]
         to = self.node.visits(action.block, step)
         self.node.work.of(step).rows_in += len(action.block)
-        yield from self._wire.ship(action.block, to, action.course, made.carry, self.node.table.gather)
+        yield from self._wire.ship(action.block, to, action.course, before.carry, self.node.table.gather)
 
     def _add_earlier(self, report: TaskReport) -> TaskReport:
         """Return a report with the work of the node's earlier tasks."""
@@ -127,11 +132,11 @@ class Relay:
         return report
 
     def baton(self, seconds: float, shipping: float) -> pa.RecordBatch:
-        """Return what the next hop's task of this node must know.
+        """Return the message to this node's task of the next hop.
 
         Args:
             seconds: The CPU seconds that this task took.
-            shipping: Those of them spent on sending and receiving.
+            shipping: The part of them spent on sending and receiving.
         """
         report = self._add_earlier(self.node.report(self._attempt.partition))
         report.work.seconds += seconds
@@ -141,12 +146,12 @@ class Relay:
 
 
 STREAM, CONTENT, TRACED = "_stream", "_hash", "_trace"
-"""The columns of input rows beside the streams' own: which stream's they are, a hash of their content, and if an
-inner join is traced the groups that its results came from."""
+"""The columns of input rows beside the streams' own: the stream, a hash of the content and, if an inner join is traced,
+the groups that its results came from."""
 
 
 def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of an input block per stream, as intake takes them."""
+    """Yield the rows of an input block by stream, in the form that `Intake.add` takes."""
     streams = block.column(STREAM).to_numpy(zero_copy_only=False)
     for stream in np.unique(streams).tolist():
         part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
@@ -155,7 +160,7 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         if stream in plan.spilling.traced:
             columns[TRACE] = _as(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
-            # [!] Timestamps come in the session's zone or in UTC, as Spark fetched them: state knows one type only.
+            # [!] Spark delivers timestamps in the session's zone or in UTC; state has one type only.
             columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
         yield stream, pa.record_batch(columns)
 
@@ -165,18 +170,18 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def take_in(plan: BatchPlan, attempt: Attempt, blocks: Blocks) -> IntakeReport:
-    """Store input rows and return what was stored."""
+    """Store the input rows of a task and return its report."""
     name = f"p{attempt.partition}" if plan.intake.repeatable else attempt.name
-    taken = Intake(plan, name, attempt.number)
+    share = Intake(plan, name, attempt.number)
     for block in blocks:
-        taken.report.read.append((attempt.now(), block.num_rows))
+        share.report.reads.append((attempt.now(), block.num_rows))
         for stream, rows in rows_of(block, plan):
-            taken.add(stream, rows)
-    return taken.finish()
+            share.add(stream, rows)
+    return share.finish()
 
 
 def intake(plan: BatchPlan, receivers: int) -> Task:
-    """Return the task that stores its share of the input and tells every task that joins what it stored."""
+    """Return the task that stores its share of the input and sends its report to every task that runs hops."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
@@ -190,7 +195,7 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
 
 
 def join(plan: BatchPlan, shares: int) -> Task:
-    """Return the task that runs all hops of its share, writes the results to the store and reports."""
+    """Return the task that runs all hops of its share, writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
@@ -205,17 +210,17 @@ def join(plan: BatchPlan, shares: int) -> Task:
 def join_share(
     plan: BatchPlan, intakes: Sequence[IntakeReport], attempt: Attempt, share: int, shares: int
 ) -> list[TaskReport]:
-    """Run all hops of a share, write the results to the store, and return the reports; the first has all the work."""
+    """Run all hops of a share and write the results to the store; return the reports, the first with all the work."""
     node = Node(plan, attempt.worker, Share(share, shares))
     events = (Arrived(intakes), EndOfBatch(attempt.name, attempt.cpu))
     return write(plan, attempt, node, (action for event in events for action in node.handle(event)))
 
 
 def write(plan: BatchPlan, attempt: Attempt, node: Node, actions: Iterable[Action]) -> list[TaskReport]:
-    """Carry out the actions of a node that ships nothing, and return its reports.
+    """Write the results of a node that ships nothing, and return its reports.
 
-    Results are written to the store under names unique to the task attempt, and apart from them the combinations that
-    Spark has yet to decide.
+    Results, and in separate files the combinations that Spark must decide, are written to the store under names unique
+    to the task attempt.
     """
     written = Output(plan, attempt, node)
     for action in actions:
@@ -249,7 +254,7 @@ class Output:
                     self._results.write(rows)
                 for rows in pending(node.query, undecided, node.table, node.answers, node.traces):
                     self._pending.write(rows)
-            case Stored(report):
+            case StateStored(report):
                 self._reports.append(report)
             case Ship():
                 raise AssertionError("All hops are made here.")
@@ -263,9 +268,9 @@ class Output:
 
 
 def decided(store: Store, query: Query, name: str) -> Task:
-    """Return the task that writes combinations which Spark found to be results to the store, and reports the files.
+    """Return the task that writes the results among the combinations that Spark decided, and reports the files.
 
-    It reports as well in how many of their traces the code of each group is, where combinations have traces.
+    If combinations have traces, it also reports how many traces contain the code of each group.
     """
     unwritten = len(query.traced_schema) - len(query.file_schema)
 
@@ -281,7 +286,7 @@ def decided(store: Store, query: Query, name: str) -> Task:
 
 
 def finish(report: TaskReport, attempt: Attempt, started: float) -> None:
-    """Add a task to a report, and the CPU seconds since it started."""
+    """Add one task, and the CPU seconds since it started, to a report."""
     report.work.seconds += attempt.cpu() - started
     report.work.tasks += 1
 
@@ -290,7 +295,7 @@ def finish(report: TaskReport, attempt: Attempt, started: float) -> None:
 
 
 def relay(plan: BatchPlan, hop: int) -> Task:
-    """Return the task of a hop on a node: what it finds travels to the nodes of the next hop."""
+    """Return the task of one hop on a node: its partial results travel to the nodes of the next hop."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
@@ -307,19 +312,19 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     return _wired(run, plan)
 
 
-def _timed(blocks: Iterator[pa.RecordBatch], spent: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
-    """Yield blocks, and note the CPU seconds that making each took."""
+def _timed(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
+    """Yield blocks, and append to `seconds` the CPU seconds that computing each took."""
     while True:
-        began = cpu()
+        started = cpu()
         block = next(blocks, None)
-        spent.append(cpu() - began)
+        seconds.append(cpu() - started)
         if block is None:
             return
         yield block
 
 
 def last_relay(plan: BatchPlan, hop: int) -> Task:
-    """Return the task of the last hop on a node: it writes the results to the store and reports."""
+    """Return the task of the last hop on a node: it writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
@@ -336,7 +341,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
 
 
 def _wired(task: Task, plan: BatchPlan) -> Task:
-    """Return a task whose output crosses the wire, errors of ours included."""
+    """Return a task that sends our own errors over the wire as messages instead of raising them."""
     wire = Wire(plan.query, plan.placement.tracked)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:

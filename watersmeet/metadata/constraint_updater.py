@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.side_outputs import SAMPLES, original, write
-from watersmeet.batch.side_outputs import shown as row_shown
+from watersmeet.batch.side_outputs import SAMPLES, original_rows, sample_row, write
 from watersmeet.formatting import value_at
 from watersmeet.metadata.collector import CollectedMetadata, ForeignKeyCheck, are_denied_by_parent, check_foreign_key
 from watersmeet.metadata.constraint_state import ConstraintState, MarkFile, state_of
@@ -218,7 +217,7 @@ class ConstraintUpdater:
                 self._sample(stream, constraint, rows.filter(pa.array(check.orphans & ~orphans)))
                 orphans |= check.orphans
         if orphans.any():
-            reported = original(plan.query.streams[stream], stream, rows.filter(pa.array(orphans)))
+            reported = original_rows(plan.query.streams[stream], stream, rows.filter(pa.array(orphans)))
             self._write_side_output("orphan", stream, reported)
         return self._write_rest(constraint_id, rows, np.flatnonzero(waiting & ~orphans))
 
@@ -251,7 +250,7 @@ class ConstraintUpdater:
         for position in range(min(rows.num_rows, SAMPLES)):
             value = value_at(rows.column(f"s{stream}_{constraint.field}"), position)
             reason = f"no {parent} = {value} came, and none can come any more"
-            row = row_shown(spec, stream, rows, position, visible)
+            row = sample_row(spec, stream, rows, position, visible)
             self.report.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
 
     # -- files

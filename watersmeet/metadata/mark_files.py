@@ -7,7 +7,7 @@ from watersmeet.limits import limits
 from watersmeet.metadata.constraint_state import MARKS, MarkFile
 from watersmeet.metadata.marks import Marks, MarkShape, merge_tables
 from watersmeet.state.store.budget import Cache, most_open
-from watersmeet.state.store.formats import digest, encode
+from watersmeet.state.store.file_format import digest, encode
 from watersmeet.state.store.store import Store
 
 _opened: Cache[tuple[str, str], Marks] = Cache()

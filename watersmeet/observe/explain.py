@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watersmeet.arguments import format_duration
-from watersmeet.batch.plan import UNKNOWN, Host, led, start, view
+from watersmeet.batch.plan import UNKNOWN, Host, start, view, with_lead
 from watersmeet.formatting import count_inputs
 from watersmeet.metadata.constraints import PunctuationScheme
 from watersmeet.metadata.outlook import Outlook
@@ -54,7 +54,7 @@ def explain(
         lines += _explain_retention(query, outlook, position)
     for origin, stream in enumerate(query.streams if query.emits_combinations else ()):
         for course in order.orders(origin) if not stream.table else ():
-            course = led(course, layout.placement.lead(origin))
+            course = with_lead(course, layout.placement.lead(origin))
             names = [query.streams[position].name for position in (origin, *course)]
             lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]

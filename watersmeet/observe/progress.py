@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watersmeet.batch.intake import IntakeReport, StreamIntake
-from watersmeet.batch.measurements import added, held
+from watersmeet.batch.intake_report import IntakeReport, StreamIntake
+from watersmeet.batch.measurements import sum_by_owner, sum_counts
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.batch.side_outputs import SAMPLES
@@ -87,7 +87,7 @@ def batch_progress(
         "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
         "idle": _idle_streams(plan.query, manifest),
         "merges": sum(len(task.state.merged) for task in tasks),
-        "strays": sum(task.work.strays for task in tasks),
+        "strays": sum(task.work.stray_probes for task in tasks),
         "linkMessages": sum(task.work.messages for task in tasks),
         "linkBytes": sum(task.work.sent_bytes for task in tasks),
         "promises": count_marks(dict(zip(names, manifest.constraints, strict=False))),
@@ -122,7 +122,9 @@ def _streams(
     marks = stream_marks(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner))
     marks_before = stream_marks(plan.query, before.streams, inner_marks(plan.query, before.inner))
     before_by_stream = zip(before.streams, marks_before, strict=True)
-    rows_in_state = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
+    rows_in_state = sum_by_owner(
+        ((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first
+    )
     return {
         spec.name: {
             "rows": intake.rows,
@@ -164,8 +166,8 @@ def _idle_streams(query: Query, manifest: Manifest) -> list[str]:
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], usages: Sequence[Usage]) -> list[dict[str, Any]]:
-    pairs = added(task.work.node_pairs for task in tasks)
-    rows = held((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
+    pairs = sum_counts(task.work.node_pairs for task in tasks)
+    rows = sum_by_owner((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
         {
             "rows": rows.get(node, 0),

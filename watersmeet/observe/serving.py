@@ -23,7 +23,7 @@ from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.observe.dashboard.dashboard_view import DashboardView
 from watersmeet.observe.dashboard.terminal import screen
 from watersmeet.placement.base import check_above_zero
-from watersmeet.state.store.formats import consistent
+from watersmeet.state.store.file_format import consistent
 from watersmeet.state.store.places import store_of
 
 Drawing = TypeVar("Drawing")

@@ -5,8 +5,8 @@ Invariant: an order changes how much work a result takes, never which results th
 
 from watersmeet.arguments import suggest
 from watersmeet.errors import DefinitionError
-from watersmeet.ordering.base import FixedOrder, Given, JoinOrder, Ordering, given_order
 from watersmeet.ordering.histogram import Histogram
+from watersmeet.ordering.join_order import FixedOrder, Given, JoinOrder, Ordering, given_order
 from watersmeet.ordering.selectivity import Selectivity
 
 __all__ = ["FixedOrder", "Given", "Histogram", "JoinOrder", "Ordering", "Selectivity", "given_order", "ordering"]

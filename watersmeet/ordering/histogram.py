@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrays import Floats, Ints
-from watersmeet.ordering.base import JoinOrder, Ordering
+from watersmeet.ordering.join_order import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.predicate.numbers import numbers
@@ -29,7 +29,7 @@ from watersmeet.probe.equi_width import EquiWidth, as_values, evaluate_bounds, m
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.indexes import Zone
+from watersmeet.state.chunks.sorted_index import Zone
 
 ATTRIBUTES = 2
 """The most columns that determine the courses of a stream's tuples; each is divided like its histogram."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from watersmeet.ordering.base import FixedOrder, JoinOrder, Ordering, tied_streams
+from watersmeet.ordering.join_order import FixedOrder, JoinOrder, Ordering, tied_streams
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork

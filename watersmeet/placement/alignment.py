@@ -222,10 +222,10 @@ def find_leftovers(state: StateView, era: Era, nodes: int) -> tuple[Leftover, ..
     masters = masters[np.argsort(state.column("low")[masters], kind="stable")]
     lows, highs = state.column("low")[masters], state.column("high")[masters]
     homes = np.array([state.chunks[at].owners[0] % nodes for at in masters.tolist()], np.int64)
-    strays = (era.nodes_at(lows) != homes) | (era.segment_starts(lows) != era.segment_starts(highs))
+    is_misplaced = (era.nodes_at(lows) != homes) | (era.segment_starts(lows) != era.segment_starts(highs))
     leftovers: list[Leftover] = []
-    for node in dict.fromkeys(homes[strays].tolist()):
-        on_node = strays & (homes == node)
+    for node in dict.fromkeys(homes[is_misplaced].tolist()):
+        on_node = is_misplaced & (homes == node)
         low, reach = lows[on_node], np.maximum.accumulate(highs[on_node])
         first = np.flatnonzero(np.append(True, low[1:] > reach[:-1] + era.runs[-1].length))
         last = np.append(first[1:], len(low)) - 1

@@ -195,12 +195,12 @@ class ATR(LoadBalanced):
         Segments that are assigned but still empty count as if they were full.
         """
         latest = state.latest
-        needed = (latest or 0) + state.advance + state.reach + length
+        planned_until = (latest or 0) + state.advance + state.reach + length
         lows = state.column("low")[state.column("stream") == era.master]
         live = 1 if latest is None else max(1, -(-(latest - int(lows.min(initial=latest))) // length))
         node_loads = self.node_loads(state, live)
         node_loads.add_counts(era.segment_counts(end if latest is None else latest, end - 1, self.nodes))
-        return tuple(node_loads.assign(min(MOST_PLANNED, max(self.nodes, -(-(needed - end) // length)))))
+        return tuple(node_loads.assign(min(MOST_PLANNED, max(self.nodes, -(-(planned_until - end) // length)))))
 
 
 def _least_overhead(state: StateView, length: int, nodes: int) -> int:

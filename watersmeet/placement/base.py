@@ -186,12 +186,12 @@ class Notes(ABC):
         )
 
     @classmethod
-    def read(cls, kept: StoredNotes) -> Self | None:
+    def read(cls, stored: StoredNotes) -> Self | None:
         """Return stored notes; None if there are none, or if they are of another strategy or version."""
-        if (kept.by, kept.version) != (cls.__name__, cls.VERSION):
+        if (stored.by, stored.version) != (cls.__name__, cls.VERSION):
             return None
         try:
-            return cls.from_json(kept.notes)
+            return cls.from_json(stored.notes)
         except (KeyError, TypeError, ValueError):
             return None
 

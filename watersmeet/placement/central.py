@@ -7,7 +7,7 @@ from watersmeet.arguments import fields_to_python, is_whole
 from watersmeet.cost.strategy_costs import central_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Owners, Placement
-from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.view import StateView
 
@@ -52,7 +52,7 @@ class Central(PricedStrategy):
         return lambda nodes, options: Quote(p, central_cost(p))
 
     @classmethod
-    def configure(cls, nodes: int, options: Options, terms: Terms) -> "Central":
+    def configure(cls, nodes: int, options: Options, terms: Requirements) -> "Central":
         """Return the only configuration there is."""
         return cls()
 

@@ -200,14 +200,14 @@ class DSJ(LoadBalanced):
             return self.slices
         calculation, transmission = _tuple_seconds(state)
         rows, size = int(state.column("rows").sum()), int(state.column("bytes").sum())
-        needed = slices_needed(
+        count = slices_needed(
             calculation,
             transmission,
             [stream.rate for stream in state.streams],
             max(buffer_bounds(state)) * size / max(rows, 1),
             self.memory,
         )
-        return min(max(needed, self.nodes), MOST_PER_NODE * self.nodes)
+        return min(max(count, self.nodes), MOST_PER_NODE * self.nodes)
 
 
 def buffer_bounds(state: StateView) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from watersmeet.arguments import fields_to_python
 from watersmeet.cost.strategy_costs import hash_cost
 from watersmeet.placement.base import Layout, Owners, Placement, check_nodes, plan_moves
-from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.manifest.view import StateView
@@ -127,7 +127,7 @@ class Hash(PricedStrategy):
         return lambda nodes, options: Quote(p, hash_cost(p, nodes, copies, shared))
 
     @classmethod
-    def configure(cls, nodes: int, options: Options, terms: Terms) -> "Hash":
+    def configure(cls, nodes: int, options: Options, terms: Requirements) -> "Hash":
         """Return the strategy on this many nodes; node loads don't affect it."""
         return cls(nodes)
 

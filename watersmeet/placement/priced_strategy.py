@@ -43,7 +43,7 @@ Pricer = Callable[[int, Options], Quote]
 """Returns the price on this many nodes, with options."""
 
 
-class Terms(NamedTuple):
+class Requirements(NamedTuple):
     """Requirements on whichever strategy is chosen; each strategy uses those that apply to it.
 
     Attributes:
@@ -72,7 +72,7 @@ class PricedStrategy(Strategy):
 
     @classmethod
     @abstractmethod
-    def configure(cls, nodes: int, options: Options, terms: Terms) -> "PricedStrategy":
+    def configure(cls, nodes: int, options: Options, terms: Requirements) -> "PricedStrategy":
         """Return the strategy on this many nodes."""
 
     @classmethod
@@ -108,7 +108,7 @@ class LoadBalanced(PricedStrategy):
         check_load(self.nodes, self.weights, self.capacities)
 
     @classmethod
-    def configure(cls, nodes: int, options: Options, terms: Terms) -> Self:
+    def configure(cls, nodes: int, options: Options, terms: Requirements) -> Self:
         """Return the strategy with the options that were priced, balancing by weighted node load."""
         create: Callable[..., Self] = cls
         return create(nodes=nodes, **options, weights=terms.weights, capacities=terms.capacities[:nodes])

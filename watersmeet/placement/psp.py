@@ -22,7 +22,7 @@ from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import count_inputs
 from watersmeet.placement.base import Relocation, check_nodes, check_relocation, check_switch
-from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements
 from watersmeet.placement.slices_by_age import (
     Borders,
     Curve,
@@ -114,7 +114,7 @@ class PSP(PricedStrategy):
         return lambda nodes, options: Quote(p, psp_cost(p, nodes))
 
     @classmethod
-    def configure(cls, nodes: int, options: Options, terms: Terms) -> "PSP":
+    def configure(cls, nodes: int, options: Options, terms: Requirements) -> "PSP":
         """Return a ring with the relocation that the terms ask for."""
         return cls(nodes, relocation=terms.relocation)
 

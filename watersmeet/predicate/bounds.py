@@ -17,7 +17,7 @@ from watersmeet.predicate.expr import Expr, Refusal, strict_expr
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.overflow import AS_DOUBLE, UnguardedError, guard_bound, operations_of
 from watersmeet.predicate.patterns import prefix_of
-from watersmeet.predicate.source import Constant, SqlNode
+from watersmeet.predicate.source import EvaluatedConstant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DOUBLE, INTEGRAL, STRING, Kind, common_type
 
@@ -243,7 +243,7 @@ class _BoundFinder:
                 yield from self.isolate(right, mirror.shift("+", left_value))
 
 
-PLAIN = (exp.Column, exp.Literal, exp.Neg, Constant)
+PLAIN = (exp.Column, exp.Literal, exp.Neg, EvaluatedConstant)
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
 _SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 SIDES: dict[type[SqlNode], tuple[bool, bool]] = {

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.source import Constant, ForeignExpression, ResolvedColumn, SqlNode
+from watersmeet.predicate.source import EvaluatedConstant, ForeignExpression, ResolvedColumn, SqlNode
 from watersmeet.predicate.terms import NAMES
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import NUMERIC
@@ -73,7 +73,7 @@ class FormulaReader:
         bare, meaning = node.unnest(), self.resolve(node)
         if meaning is not bare and all(map(self._is_complete, meaning.walk())):
             return self.key(meaning)
-        if isinstance(bare, exp.Column | exp.Literal | Constant):
+        if isinstance(bare, exp.Column | exp.Literal | EvaluatedConstant):
             expr = self.expr(bare)
             return bare.sql("spark") if expr is None else expr.sql
         own = [str(part).lower() for part in bare.args.values() if not isinstance(part, SqlNode | list)]

@@ -54,7 +54,7 @@ def _text_numbers(values: pa.Array) -> NDArray[np.float64]:
 
 
 LONG = 256
-"""Texts of up to this many bytes are codes many at once."""
+"""Texts of up to this many bytes are hashed many at once."""
 
 
 def can_hash(left: pa.DataType, right: pa.DataType) -> bool:
@@ -66,7 +66,7 @@ def can_hash(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def hashes(values: pa.Array) -> NDArray[np.uint64]:
-    """Return a hash of each value, the same in every process; NULL, which equals nothing, is codes too."""
+    """Return a hash of each value, the same in every process; NULL, which equals nothing, is hashed too."""
     if _is_text(values.type):
         return _text_hashes(values)
     as_numbers = numbers(values)
@@ -81,7 +81,7 @@ def bucket(values: pa.Array, of: int) -> Ints:
 
 
 def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
-    """Return hashes of the bytes and lengths of texts; long ones are codes one by one."""
+    """Return hashes of the bytes and lengths of texts; long ones are hashed one by one."""
     if not len(values):
         return np.empty(0, np.uint64)  # Arrow may omit the buffers of an empty column
     _, ends, data = values.buffers()

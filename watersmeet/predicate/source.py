@@ -33,7 +33,7 @@ class ResolvedColumn(exp.Column):
     arg_types = {"this": True}  # noqa: RUF012
 
 
-class Constant(exp.Expression, exp.Condition):
+class EvaluatedConstant(exp.Expression, exp.Condition):
     """A constant that was evaluated already; its `predicate.expr.Expr` is `meta["expr"]`."""
 
     arg_types = {"this": True}  # noqa: RUF012

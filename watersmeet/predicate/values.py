@@ -19,7 +19,7 @@ from watersmeet.predicate.expr import NULL, Expr, Refusal, guard, quote
 from watersmeet.predicate.functions import call_function
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
-from watersmeet.predicate.source import ColumnPath, Constant, ResolvedColumn, SqlNode
+from watersmeet.predicate.source import ColumnPath, EvaluatedConstant, ResolvedColumn, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -225,7 +225,7 @@ VALUES: dict[type[SqlNode], Handler] = {
     exp.Column: _column,
     ColumnPath: _column,
     ResolvedColumn: lambda self, node: node.meta["expr"],
-    Constant: lambda self, node: node.meta["expr"],
+    EvaluatedConstant: lambda self, node: node.meta["expr"],
     exp.Dot: _dot,
     exp.Literal: _literal,
     exp.RawString: _raw_string,

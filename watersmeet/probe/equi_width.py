@@ -19,7 +19,7 @@ from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Bound, Dialect
 from watersmeet.predicate.numbers import TEXT_BYTES, is_text
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.state.chunks.indexes import BINS, Zone
+from watersmeet.state.chunks.sorted_index import BINS, Zone
 
 LARGEST = float(2**63 - 1024)
 """The largest double that is a long."""

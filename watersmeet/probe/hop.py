@@ -1,6 +1,6 @@
 """One hop: partial results probe the chunks of the next stream and come out longer, block by block.
 
-Access paths propose candidates (`search.py`), windows and the arrival order cut them (`admission.py`), then conjuncts
+Access paths propose candidates (`search.py`), windows and the arrival order cut them, then conjuncts
 (`filters.py`). Nothing here holds more than a few blocks at a time.
 """
 

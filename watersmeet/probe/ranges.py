@@ -16,7 +16,7 @@ from watersmeet.predicate.model import Bound, Column, Operand, Operation
 from watersmeet.probe.candidates import Range
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.indexes import Zone
+from watersmeet.state.chunks.sorted_index import Zone
 
 Span = tuple[Floats | float, Floats | float]
 SpanOf = Callable[[Operand], Span]

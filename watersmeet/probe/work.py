@@ -114,7 +114,7 @@ class Work:
         paid: The work of tuples of earlier batches that now made the probes they owed.
         node_pairs: Pairs examined, by the node at which they meet.
         chunk_pairs: Pairs examined, by the number of the chunk.
-        strays: Partial results that should have stayed on their node but had to probe another node's chunk.
+        stray_probes: Partial results that should have stayed on their node but had to probe another node's chunk.
         costs: The cost of each Python predicate.
     """
 
@@ -122,7 +122,7 @@ class Work:
     paid: HopWork = field(default_factory=HopWork)
     node_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     chunk_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    strays: int = 0
+    stray_probes: int = 0
     costs: dict[str, CallCost] = field(default_factory=lambda: defaultdict(CallCost))
 
     def of(self, step: Step) -> HopWork:

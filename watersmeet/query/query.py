@@ -197,8 +197,8 @@ class Query:
         dialect: The session settings on which expressions depend.
         select: The text of the SELECT list, for people.
         meaning: `where` as Spark reads it.
-        careful: The conjuncts as they are decided if computing a hidden column raised for some tuple, including those
-            tested at intake; empty if none can raise.
+        careful: The conjuncts as they are decided if computing a hidden column raised for some tuple,
+            including those tested at intake; empty if none can raise.
         flags: The hidden columns that are TRUE for such tuples.
         weight: The column by which spilling ranks results.
         tracing: What carries the groups of its members: where spilling ranks the groups of a tree of joins, the results
@@ -445,13 +445,13 @@ class Query:
     @cached_property
     def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns of new rows that constraints read, including those of other streams."""
-        needed = [
+        columns = [
             {at for constraint in stream.constraints for at in fields_read_by(constraint)} for stream in self.streams
         ]
         for constraint in (constraint for stream in self.streams for constraint in stream.constraints):
             if isinstance(constraint, ForeignKey):
-                needed[constraint.parent.stream].add(constraint.parent.field)
-        return tuple(map(frozenset, needed))
+                columns[constraint.parent.stream].add(constraint.parent.field)
+        return tuple(map(frozenset, columns))
 
     @cached_property
     def counted_streams(self) -> tuple[int, ...]:

@@ -1,11 +1,11 @@
-"""Who enacts the protocol: hands events to it, and does what it says."""
+"""The base class of runtimes: they pass events to the commit protocol and perform its actions."""
 
 from abc import ABC, abstractmethod
 
 from watersmeet.batch.fuse import RESULTS
 from watersmeet.errors import StateError
 from watersmeet.metadata.constraint_state import MARKS
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     Action,
     BatchOffered,
     Commit,
@@ -34,16 +34,16 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store
 
 FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, rounds.FOLDER, generations.FENCES)
-"""The folders of a store that a run may leave files in which nobody needs."""
+"""The folders of a store in which an interrupted run may leave unneeded files."""
 
 
 class Runtime(ABC):
-    """Enacts what the protocol says; what concerns the store alone is done here."""
+    """Performs the actions of the commit protocol; those that only affect the store are implemented here."""
 
     store: Store
 
     def offer(self, protocol: Protocol, event: StateLoaded | BatchOffered | QuietPeriod) -> None:
-        """Run one batch or round, from its offer to its delivery; or finish what an earlier run left of one."""
+        """Run one batch or round from its offer to its delivery, or finish one that an earlier run left unfinished."""
         events: list[Event] = [event]
         while events:
             for action in protocol.handle(events.pop(0)):
@@ -55,7 +55,7 @@ class Runtime(ABC):
                 events += [] if answer is None else [answer]
 
     def enact(self, action: Action) -> Event | None:
-        """Do what an action says; return the event that it leads to."""
+        """Perform an action; return the event that answers it, if any."""
         match action:
             case TakeOver():
                 self.take_over(action)
@@ -88,29 +88,29 @@ class Runtime(ABC):
 
     @abstractmethod
     def publish(self, action: Publish) -> ResultsPublished:
-        """Hand the results of a batch over."""
+        """Hand a batch's results to the sink, or prepare their delivery."""
 
-    # -- whose the store is
+    # -- the lease of the store
 
     def check_lease(self) -> None:
-        """Raise a StateError if the store is no longer this run's; one that shares it with no other keeps it."""
+        """Raise a StateError if another run has taken over the store; a runtime without leases never loses it."""
         return None
 
     def take_over(self, action: TakeOver) -> None:
-        """Fence off the runs before; an intent of theirs is written anew, before the fence makes it void."""
+        """Fence off earlier runs, after writing the intent of a round that they began again: the fence voids theirs."""
         if action.round is not None:
             rounds.write_intent(self.store, action.round, action.fence.generation)
         action.fence.publish(self.store)
         self.check_lease()
 
-    # -- what concerns the store
+    # -- actions on the store
 
     def commit(self, action: Commit) -> manifests.Manifest | None:
-        """Write a manifest; return None, changing nothing, if its batch has one or the store is another run's.
+        """Write a manifest and return it; None, changing nothing, if its batch has one or another run has the store.
 
         Raises:
-            StateError: If the store became another run's meanwhile. [!] Whether the manifest counts is then for that
-                run to say: nothing may be delivered, and nothing taken back.
+            StateError: If another run took over the store meanwhile. [!] That run decides whether the manifest counts:
+                nothing may be delivered or retracted.
         """
         try:
             self.check_lease()
@@ -123,9 +123,9 @@ class Runtime(ABC):
         return manifest
 
     def _doubt(self, action: Action, error: BaseException) -> StateError | None:
-        """Return that it is not known whether a batch is committed, if an error leaves that open.
+        """Return the error to raise from now on if an error leaves open whether a batch is committed; else None.
 
-        [!] If the batch were tried again, it would take its own manifest for another run's, and its results back.
+        [!] If the batch were run again, it would take its own manifest for another run's, and retract its results.
         """
         if not isinstance(action, Commit) or isinstance(error, StateError) or not self._may_be_written(action):
             return None
@@ -135,37 +135,37 @@ class Runtime(ABC):
         )
 
     def _may_be_written(self, action: Commit) -> bool:
-        """Tell whether a manifest is there, or that can't be seen."""
+        """Tell whether a manifest exists, or can't be ruled out."""
         try:
             return self.store.read(manifests.path_of(action.manifest.batch, action.generation)) is not None
         except Exception:
             return True
 
     def intend(self, action: RecordIntent) -> None:
-        """Write down what a round is about to do."""
+        """Record what a round is about to do."""
         self.check_lease()
         rounds.write_intent(self.store, action.round, action.generation)
 
     def sweep(self, action: Sweep) -> None:
-        """Remove what earlier runs left."""
-        names = [name for folder in FOLDERS for name in self.store.names(folder) if name not in action.needed]
-        self.check_lease()  # [!] after the look: a later run's files are not among these
+        """Remove the unneeded files that earlier runs left in the store."""
+        names = [name for folder in FOLDERS for name in self.store.names(folder) if name not in action.keep]
+        self.check_lease()  # [!] after listing: the names then contain no file of a later run
         self.store.remove(names)
 
-    # -- what concerns the sink
+    # -- actions on the sink
 
     def deliver(self, action: Deliver) -> None:
-        """Let files appear; who publishes without deliveries has none."""
+        """Move files to their output folders; nothing to do for a runtime that publishes without deliveries."""
         return None
 
     def withdraw(self, action: Withdraw) -> None:
-        """Remove from the sink what earlier runs left; where nobody else writes to it there is nothing."""
+        """Remove from the sink what earlier runs left; nothing to do if no other run writes to it."""
         return None
 
     def retract(self, action: Retract) -> None:
-        """Remove from the sink what this run has written; where nobody else commits it comes to nothing."""
+        """Remove from the sink what this run has written; never needed if no other run commits."""
         return None
 
     def warn(self, action: Warn) -> None:
-        """Tell people something; `progress` says it anyway."""
+        """Warn the user; `progress` contains the warning anyway."""
         return None

@@ -1,10 +1,10 @@
-"""A plan of joins: a join whose streams may be joins, planned and committed together. Pure."""
+"""The joins of a query as a tree: a join's streams may be joins, planned and committed together. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, Kind
 from watersmeet.batch.report import TaskReport
@@ -20,11 +20,11 @@ from watersmeet.state.manifest.rounds import SpillPlan
 
 
 class Job(NamedTuple):
-    """What a join's part of a batch came to.
+    """The outcome of one join's job in a batch.
 
     Attributes:
-        reports: What its tasks reported.
-        seconds: How long they took together, from start to end; None if that is of no interest.
+        reports: The reports of its tasks.
+        seconds: How long the job took, from start to end; None if unknown.
     """
 
     reports: Sequence[TaskReport]
@@ -36,8 +36,8 @@ class Job(NamedTuple):
         return [file for report in self.reports for file in report.results.files]
 
     @property
-    def kept(self) -> frozenset[str]:
-        """The files that it wrote for the state; some of it may have left in the same batch."""
+    def state_files(self) -> frozenset[str]:
+        """The files of state that it wrote; the manifest may not name all, since state may expire in the same batch."""
         chunks = (chunk for report in self.reports for chunk in report.state.chunks)
         constraints = (one for report in self.reports for stream in report.metadata.constraints for one in stream)
         propagated = (file.path for _, file in self.propagated)
@@ -45,12 +45,12 @@ class Job(NamedTuple):
 
     @property
     def propagated(self) -> list[tuple[ConstraintId, MarkFile]]:
-        """The punctuations for an outer join, by the constraint they come from."""
+        """The punctuations for the enclosing join, each with the constraint that it comes from."""
         return [pair for report in self.reports for pair in report.metadata.propagated]
 
     @property
     def groups(self) -> dict[Group, Tally]:
-        """What its groups are worth."""
+        """The tallies of its groups of chunks."""
         return self._spilling.groups
 
     @property
@@ -72,21 +72,21 @@ class Job(NamedTuple):
 
     @property
     def intakes(self) -> list[IntakeReport]:
-        """What its intake tasks reported."""
+        """The reports of its intake tasks."""
         return [intake for report in self.reports for intake in report.intakes]
 
     @property
-    def read(self) -> list[tuple[float, int]]:
-        """When blocks of input were read, by the clocks of the hosts, and their rows."""
-        return [block for intake in self.intakes for block in intake.read]
+    def reads(self) -> list[tuple[float, int]]:
+        """For each block of input, when it was read by its host's clock, and its number of rows."""
+        return [block for intake in self.intakes for block in intake.reads]
 
 
 def inherit(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
-    """Return the plan of a join with the punctuations that its inner joins put out in the same batch.
+    """Return the plan of a join, completed by the punctuations that its inner joins emitted in the same batch.
 
     Args:
         plan: The plan.
-        inner: What came of the joins that are streams of it, by position.
+        inner: The finished jobs of its inner joins, by position.
     """
     inherited = {
         (at, number): tuple(file for source, file in job.propagated if source == constraint.source)
@@ -105,7 +105,7 @@ class JoinTree:
     Attributes:
         operator: The join.
         inner: The joins that are streams of this one, by position.
-        path: Where the join stands in the tree.
+        path: Its path in the tree: `j` is the root, `j_0` the join that is its first stream.
     """
 
     operator: Operator
@@ -120,7 +120,7 @@ class JoinTree:
 
     @property
     def traced(self) -> frozenset[int]:
-        """The streams whose rows say which groups of inner joins they came from."""
+        """The streams whose rows carry the groups of inner joins that they came from."""
         return frozenset(at for at, child in self.inner.items() if child.operator.query.tracing == "results")
 
     def start(self) -> Manifest:
@@ -128,17 +128,17 @@ class JoinTree:
         return self.operator.start()
 
     def states(self, state: Manifest) -> Iterator[tuple["JoinTree", Manifest]]:
-        """Yield each join with its part of a state, this one first."""
+        """Yield each join with its part of the state, this one first."""
         yield self, state
         for at, child in self.inner.items():
             yield from child.states(state.inner.get(at) or child.start())
 
     def plan(self, before: Manifest, now: int | None, kind: Kind = "rows") -> dict[str, BatchPlan]:
-        """Return the plan of each join's part of the next batch, by path: inner joins before those that read them.
+        """Return each join's plan of the next batch, by path; inner joins come before those that read them.
 
         Args:
             before: The state.
-            now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+            now: The driver's clock, in microseconds; None for a batch in which no event time is too far ahead.
             kind: What the batch is for.
         """
         outer = {
@@ -161,7 +161,7 @@ class JoinTree:
         Args:
             before: The state before it.
             plans: The plan of each join, by path.
-            jobs: What became of it, by path.
+            jobs: The finished job of each join, by path.
             now: The driver's clock, in microseconds.
 
         Raises:
@@ -179,7 +179,7 @@ class JoinTree:
         return replace(after, progress=include_inner(after.progress, names))
 
     def _credited(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
-        """Return a state whose inner joins know which of their groups results came from."""
+        """Return a state in which inner joins credit results to the groups that they came from."""
         inner = {}
         for at, child in self.inner.items():
             own = child._credited(state.inner[at], credits)
@@ -189,7 +189,7 @@ class JoinTree:
         return replace(state, inner=inner)
 
     def _fed(self, state: Manifest, crossings: Mapping[tuple[int, int], int]) -> Manifest:
-        """Return a state that knows to which of its partitions the results of inner joins went."""
+        """Return a state that records into which of its partitions the results of inner joins went."""
         ledger = state.ledger
         for at, child in self.inner.items():
             groups = codes_of(child.path, state.inner[at].ledger.worth)
@@ -197,25 +197,25 @@ class JoinTree:
         return replace(state, ledger=ledger)
 
     def decided(self, state: Manifest, choices: Mapping[str, SpillPlan]) -> Manifest:
-        """Return a state that says what the next batch puts off and pays, by the joins' paths."""
+        """Return a state with decisions, by path, on what the next batch spills and which owed probes it makes."""
         inner = {at: child.decided(state.inner.get(at) or child.start(), choices) for at, child in self.inner.items()}
         return (choices.get(self.path) or SpillPlan()).apply(replace(state, inner=inner))
 
     def notices(self, state: Manifest) -> list[Notice]:
-        """Return the warnings of all joins, their kinds told apart by the join."""
+        """Return the warnings of all joins; their kinds contain the join's path."""
         return [
-            Notice(f"{kind} in {tree.path}", says)
+            Notice(f"{kind} in {tree.path}", message)
             for tree, part in self.states(state)
-            for kind, says in zip(part.learned.warned, part.progress["warnings"], strict=True)
+            for kind, message in zip(part.learned.warned, part.progress["warnings"], strict=True)
         ]
 
     def sides(self, jobs: Mapping[str, Job]) -> dict[str, dict[str, list[str]]]:
-        """Return the files of rows that were not taken, by kind and stream; streams of two joins may share a name."""
-        found: dict[str, dict[str, list[str]]] = {}
+        """Return the files of side outputs, by kind and stream; streams of several joins may share a name."""
+        by_kind: dict[str, dict[str, list[str]]] = {}
         for tree in self.walk():
             job = jobs[tree.path]
             sides = [side for intake in job.intakes for side in intake.files]
             sides += [side for report in job.reports for side in report.metadata.sides]
             for kind, stream, file in sides:
-                found.setdefault(kind, {}).setdefault(tree.operator.query.streams[stream].name, []).append(file)
-        return found
+                by_kind.setdefault(kind, {}).setdefault(tree.operator.query.streams[stream].name, []).append(file)
+        return by_kind

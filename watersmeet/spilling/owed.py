@@ -62,7 +62,7 @@ NEW = Role(settled=True, paid=False, old=False)
 BEFORE, PAYING, AFTER = Role(True, False, True), Role(False, True, True), Role(True, True, True)
 """The streams before the one whose chunks are paid, that one, and the streams after it."""
 ARRIVED, EARLIER, EXPIRING, ALL, PRECEDING, NEWEST = (NEW._replace(among=among, here=True) for among in get_args(Among))
-"""Roles in joins with optional streams; see `watersmeet.batch.optional_results`."""
+"""Where streams are optional, see `watersmeet.batch.outer_joins`."""
 
 
 def roles(paying: int, streams: int) -> dict[int, Role]:

@@ -1,4 +1,4 @@
-"""The oracle's join over plain rows, and a comparison that says what is missing and what is too much."""
+"""The oracle's join over plain rows, and a comparison that shows missing and extra results."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ def brute_force(
 ) -> list[dict[str, Row]]:
     """Return every combination of one row per stream that the predicate and the sliding windows accept.
 
-    It knows no late rows: give delays long enough, or leave late rows out.
+    It knows no lateness: use delays that are long enough, or leave late rows out.
 
     Args:
         streams: The rows of each stream.
@@ -56,8 +56,8 @@ def assert_same(found: Iterable[Any], wanted: Iterable[Any], *, shown: int = 5) 
     """Assert that two collections hold the same results, each as often, in any order.
 
     Args:
-        found: What the join gave, e.g. `[tuple(row) for row in frame.collect()]`.
-        wanted: What it should have given.
+        found: The join's results, e.g. `[tuple(row) for row in frame.collect()]`.
+        wanted: The expected results.
         shown: How many differences the error shows.
 
     >>> assert_same([(1, 2), (1, 3)], [(1, 3), (1, 4)])

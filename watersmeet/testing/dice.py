@@ -1,4 +1,4 @@
-"""Spilling by dice: whatever is spilled and paid, and when, results are the same in the end."""
+"""Spilling at random, for tests: whatever is spilled and paid, and when, the results must be the same in the end."""
 
 import random
 from collections import defaultdict
@@ -14,19 +14,19 @@ from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 
 @dataclass(frozen=True)
 class Dice(Spilling):
-    """Cools and pays at random.
+    """Spills groups and makes owed probes at random.
 
     Attributes:
-        seed: Another number gives other throws.
+        seed: The seed of all decisions.
         slice: The length of groups' slices.
-        cool: How likely a group becomes cold after a batch.
-        pay: How likely a cold unit is paid something.
-        split: Whether some chunks of a group stay hot: a unit is a label, and any labelling is exact.
+        spill: The probability that a group is spilled after a batch.
+        pay: The probability that a spilled unit is paid something.
+        split: Whether some chunks of a group stay hot: a unit is just a label, and any labelling must be exact.
     """
 
     seed: int = 0
     slice: int = 1
-    cool: float = 0.4
+    spill: float = 0.4
     pay: float = 0.3
     split: bool = False
 
@@ -41,37 +41,35 @@ class Dice(Spilling):
 
     def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, SpillPlan]:
         inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
-        thrown = random.Random(f"{self.seed} {path} {state.batch}")
-        found = {path: self._choice(state, thrown, all)}
+        rng = random.Random(f"{self.seed} {path} {state.batch}")
+        choices = {path: self._choice(state, rng, all)}
         for part in inner:
-            found |= part
-        return found
+            choices |= part
+        return choices
 
-    def _choice(self, state: Manifest, thrown: random.Random, all: bool) -> SpillPlan:
+    def _choice(self, state: Manifest, rng: random.Random, all: bool) -> SpillPlan:
         groups: dict[Group, list[str]] = defaultdict(list)
         for key, chunk in sorted(state.chunks.items()):
             alone = len(chunk.bucket.fields) < 2
-            if chunk.unit == HOT and not (self.split and alone and thrown.random() < 0.3):
+            if chunk.unit == HOT and not (self.split and alone and rng.random() < 0.3):
                 groups[group_of(chunk, self.slice)].append(key)
-        cool = [NewUnit(group, keys) for group, keys in groups.items() if thrown.random() < self.cool]
+        units = [NewUnit(group, keys) for group, keys in groups.items() if rng.random() < self.spill]
         pay = {
-            unit.number: state.batch + 1
-            if all or thrown.random() < 0.5
-            else thrown.randint(unit.since, state.batch + 1)
+            unit.number: state.batch + 1 if all or rng.random() < 0.5 else rng.randint(unit.since, state.batch + 1)
             for unit in state.ledger.units
-            if all or thrown.random() < self.pay
+            if all or rng.random() < self.pay
         }
-        return SpillPlan(cool, pay, frozenset(number for number in pay if all or thrown.random() < 0.5))
+        return SpillPlan(units, pay, frozenset(number for number in pay if all or rng.random() < 0.5))
 
 
-def calm(dice: Dice) -> Dice:
-    """Return dice that cool nothing more."""
-    return replace(dice, cool=0.0)
+def without_spilling(dice: Dice) -> Dice:
+    """Return dice that spill nothing more, but still pay."""
+    return replace(dice, spill=0.0)
 
 
-def owed(state: Manifest) -> Mapping[str, int]:
-    """Return how many cold units each join of a state has, by path."""
-    found = {"j": len(state.ledger.units)}
+def spilled_units(state: Manifest) -> Mapping[str, int]:
+    """Return the number of spilled units of each join, by path."""
+    counts = {"j": len(state.ledger.units)}
     for at, part in state.inner.items():
-        found |= {path.replace("j", f"j_{at}", 1): units for path, units in owed(part).items()}
-    return found
+        counts |= {path.replace("j", f"j_{at}", 1): units for path, units in spilled_units(part).items()}
+    return counts

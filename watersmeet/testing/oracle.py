@@ -3,7 +3,7 @@
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
 purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds. What the constraints of streams deny is defined in `denial.py`.
+Times, sizes, steps and delays are whole microseconds. What constraints of streams deny is in `oracle_constraints.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Literal, get_args
 
-from watersmeet.testing.denial import Clusters as Clusters
-from watersmeet.testing.denial import Denial, Row, denial_test, has, lacks_a_value
-from watersmeet.testing.denial import OracleConstraint as OracleConstraint
-from watersmeet.testing.denial import Order as Order
-from watersmeet.testing.denial import ParentKey as ParentKey
-from watersmeet.testing.denial import PunctuationFlag as PunctuationFlag
-from watersmeet.testing.denial import UniqueKey as UniqueKey
+from watersmeet.testing.oracle_constraints import Clusters as Clusters
+from watersmeet.testing.oracle_constraints import Denial, Row, denial_test, has, lacks_a_value
+from watersmeet.testing.oracle_constraints import OracleConstraint as OracleConstraint
+from watersmeet.testing.oracle_constraints import Order as Order
+from watersmeet.testing.oracle_constraints import ParentKey as ParentKey
+from watersmeet.testing.oracle_constraints import PunctuationFlag as PunctuationFlag
+from watersmeet.testing.oracle_constraints import UniqueKey as UniqueKey
 
 Predicate = Callable[[dict[str, Row]], bool | None]
 BEFORE_ALL = -(10**30)
@@ -212,16 +212,18 @@ class _Intake:
 
     def take(self, batch: int, arrivals: Sequence[Arrival], idle: set[str]) -> None:
         """Judge the rows of a batch, then let them move the watermark and mark what is denied from now on."""
-        judged: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
+        by_verdict: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
         for arrival in arrivals:
-            judged[self.verdict(arrival)].append(arrival)
-        self.outcome.rejected += judged["rejected"]
-        self.outcome.punctuations += self.in_order(judged["punctuation"])
-        self.outcome.late += self.in_order(judged["late"])
-        self.outcome.denied += [(a, self.denials[a.stream].reasons(a.row)[0]) for a in self.in_order(judged["denied"])]
-        for arrival in self.in_order(judged["accepted"]):
+            by_verdict[self.verdict(arrival)].append(arrival)
+        self.outcome.rejected += by_verdict["rejected"]
+        self.outcome.punctuations += self.in_order(by_verdict["punctuation"])
+        self.outcome.late += self.in_order(by_verdict["late"])
+        self.outcome.denied += [
+            (a, self.denials[a.stream].reasons(a.row)[0]) for a in self.in_order(by_verdict["denied"])
+        ]
+        for arrival in self.in_order(by_verdict["accepted"]):
             self.accept(arrival)
-        for arrival in judged["late"] + judged["denied"] + judged["accepted"]:
+        for arrival in by_verdict["late"] + by_verdict["denied"] + by_verdict["accepted"]:
             if self.streams[arrival.stream].table:
                 continue
             self.latest[arrival.stream] = max(_ts(arrival), self.latest.get(arrival.stream, _ts(arrival)))
@@ -355,9 +357,9 @@ class _Join:
 
     def up_to_date(self, combination: Sequence[Member]) -> bool:
         """Whether rows of tables that are read for each batch are those of the batch that completes it."""
-        named = list(zip(self.streams, combination, strict=True))
-        completes = max(member.batch for stream, member in named if not stream.table)
-        return all(member.batch == completes for stream, member in named if stream.refreshed)
+        pairs = list(zip(self.streams, combination, strict=True))
+        completes = max(member.batch for stream, member in pairs if not stream.table)
+        return all(member.batch == completes for stream, member in pairs if stream.refreshed)
 
     def admits(self, i: int, member: Member, time: int, last: int) -> bool:
         """Whether stream i's window holds `member` at T = `time`, when the last member to arrive has rank `last`."""
@@ -385,17 +387,17 @@ class _Join:
         """
         partners = self._partners()
 
-        def extend(chosen: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
-            j = len(chosen)
+        def extend(prefix: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
+            j = len(prefix)
             fitting = set(range(len(self.members[j])))
-            for i, member in enumerate(chosen):
+            for i, member in enumerate(prefix):
                 fitting &= partners[i, j][member.ordinal]
             members = [self.members[j][ordinal] for ordinal in fitting]
             if j == len(self.streams) - 1:
-                yield chosen, members
+                yield prefix, members
             else:
                 for member in members:
-                    yield from extend((*chosen, member))
+                    yield from extend((*prefix, member))
 
         return extend(())
 
@@ -438,11 +440,11 @@ class _Outer:
         join = _Join(self.required, [self.members[stream.name] for stream in self.required])
         for combination in join.matches(where):
             by_name = {stream.name: member for stream, member in zip(self.required, combination, strict=True)}
-            shown = [self.shown(stream, by_name) for stream in self.optional]
-            for partners in product(*shown) if self.decided(by_name) else ():
-                found = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
-                ids = tuple(found[name].row["id"] if name in found else None for name in self.names)
-                yield ids, max(member.ts for member in found.values())
+            choices = [self.shown(stream, by_name) for stream in self.optional]
+            for partners in product(*choices) if self.decided(by_name) else ():
+                members = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
+                ids = tuple(members[name].row["id"] if name in members else None for name in self.names)
+                yield ids, max(member.ts for member in members.values())
         if "full" in self.how.values():
             yield from self.mirrored().unmatched()
 
@@ -471,9 +473,9 @@ class _Outer:
                 return [None] if partners else []
             case "anti":
                 return [] if partners else [None]
-            case AsOf() as asked:
+            case AsOf() as how:
                 newest = sorted(partners, key=lambda member: (member.ts, member.key))[-1:]
-                return newest or ([None] if asked.left else [])
+                return newest or ([None] if how.left else [])
 
     def partners(self, stream: Stream, by_name: Mapping[str, Member]) -> list[Member]:
         """The partners that a combination has in an optional stream."""

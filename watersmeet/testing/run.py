@@ -1,4 +1,4 @@
-"""Drives a join without Spark: the same plan, intake, probe and commit, task by task, in one process."""
+"""Runs joins without Spark: the same plan, intake, probe and commit, task by task, in one process."""
 
 import random
 import time
@@ -25,8 +25,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.probe.partials import Partials
 from watersmeet.query.query import TRACE_TYPE, Query, Tracing
-from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     BatchOffered,
     JobsFinished,
     Protocol,
@@ -36,6 +35,7 @@ from watersmeet.runtime.protocol import (
     Retract,
     RunJobs,
 )
+from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.tree import Job, JoinTree, inherit
 from watersmeet.spilling.interface import Spilling
 from watersmeet.state.manifest import manifest as manifests
@@ -47,39 +47,38 @@ WORKER = Worker(time.perf_counter)
 
 
 class Here(Stage):
-    """Blocks in this process, partition by partition.
+    """Blocks in this process.
 
     Args:
-        partitions: The blocks of each.
-        number: Which stage of its job it is.
+        partitions: The blocks of each partition.
+        number: The number of the stage within its job.
     """
 
     def __init__(self, partitions: Sequence[list[pa.RecordBatch]], number: int = 0) -> None:
         self._partitions, self._number = partitions, number
 
     def run(self, task: Task, schema: pa.Schema) -> Self:
-        """Run a task over each partition; after each hop, every partial result must be found on exactly one node."""
-        seen: Counter[Any] = Counter()
-        made = [list(task(self._attempt(at, seen), blocks)) for at, blocks in enumerate(self._partitions)]
-        twice = [found for found, times in seen.items() if times > 1]
+        """Run a task over each partition; assert that each hop finds every partial result on exactly one node."""
+        counts: Counter[Any] = Counter()
+        output = [list(task(self._attempt(at, counts), blocks)) for at, blocks in enumerate(self._partitions)]
+        twice = [members for members, times in counts.items() if times > 1]
         assert not twice, f"found on more than one node: {twice[:3]}"
-        assert all(block.schema == schema for blocks in made for block in blocks)
-        return type(self)(made, self._number + 1)
+        assert all(block.schema == schema for blocks in output for block in blocks)
+        return type(self)(output, self._number + 1)
 
-    def _attempt(self, at: int, seen: Counter[Any]) -> Attempt:
-        def watch(course: int, found: Partials) -> None:
-            streams = sorted(found.rows)
-            members = zip(*(found.rows[s] for s in streams), strict=True)
-            seen.update((course, tuple(streams), *refs) for refs in members)
+    def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
+        def watch(course: int, partials: Partials) -> None:
+            streams = sorted(partials.rows)
+            members = zip(*(partials.rows[s] for s in streams), strict=True)
+            counts.update((course, tuple(streams), *refs) for refs in members)
 
         return attempt(at, f"s{self._number}p{at}", watch)
 
-    def dealt(self, partitions: int) -> Self:
-        """Hand each row to the partition that it names."""
-        blocks = [block for found in self._partitions for block in found]
-        named = [(block, block.column("node").to_numpy()) for block in blocks]
-        dealt = [[block.filter(pa.array(nodes == at)) for block, nodes in named] for at in range(partitions)]
-        return type(self)(dealt, self._number)
+    def partition_by_node(self, partitions: int) -> Self:
+        """See `Stage`."""
+        blocks = [(block, block.column("node").to_numpy()) for block in self.collect()]
+        parts = [[block.filter(pa.array(nodes == at)) for block, nodes in blocks] for at in range(partitions)]
+        return type(self)(parts, self._number)
 
     def collect(self) -> list[pa.RecordBatch]:
         """Return the blocks of all partitions."""
@@ -87,9 +86,9 @@ class Here(Stage):
 
 
 def attempt(
-    partition: int = 0, name: str = "here", watch: Callable[[int, Partials], None] = lambda course, found: None
+    partition: int = 0, name: str = "here", watch: Callable[[int, Partials], None] = lambda course, partials: None
 ) -> Attempt:
-    """Return a task attempt of this process."""
+    """Return a task attempt in this process."""
     return Attempt(partition, name, partition, WORKER, time.process_time, time.time, watch)
 
 
@@ -120,32 +119,32 @@ Rows = Sequence[tuple[int, Mapping[str, Any]]]
 
 
 def content_key(row: Mapping[str, Any]) -> int:
-    """Return a hash of a row's content; the oracle is given the same as its order of arrival."""
+    """Return a hash of a row's content, by which the oracle orders arrivals too."""
     return zlib.crc32(repr(sorted(row.items())).encode())
 
 
 @dataclass
 class Run(Runtime):
-    """The state of a join and everything it has emitted; streams of it may be joins that show flat columns.
+    """A running join: its state and everything it has emitted. Its streams may be joins with flat output columns.
 
     Attributes:
         query: The join.
-        store: Where its state is kept.
+        store: Holds its state.
         results: How often each result was emitted: the ids of its members, and its time.
-        progress: What each batch did.
+        progress: The progress of each batch.
         batch: The last batch.
         name: Unique to the run.
         sides: The rows of side outputs, by kind and stream, each with its batch.
-        steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
+        steady: Whether all batches run in one start of the query; if not, each is the first after a restart.
         purge_every: See `Operator`.
         remember: See `Operator`.
         near_misses: See `Operator`.
         samples: See `Operator`.
-        spilling: Decides what is spilled and paid, if anything may be.
+        spilling: Decides what is spilled and paid; None if the join never spills.
         partitions: See `Operator`.
-        inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
-        traced: Whether tasks tell what groups are worth, and inner results carry the groups that they came from.
-        within: What each of them put out: its batch, and the row.
+        inner: The inner joins, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
+        traced: Whether tasks count by groups of chunks, and inner results carry the groups that they came from.
+        within: The output of each inner join: the batch, and the row.
         state: The state after the last batch.
     """
 
@@ -180,29 +179,29 @@ class Run(Runtime):
         now: int | None = None,
         within: Mapping[str, Rows] | None = None,
     ) -> None:
-        """Run one batch of (stream, row), those of inner joins by path; commit through the stored manifest."""
-        protocol = self._begun(strategy, exchange, ordering)
+        """Run and commit one batch of (stream, row) pairs; `within` has those of inner joins, by path."""
+        protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
         rows = any(self._arrivals.values())
-        self._done(protocol, BatchOffered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
+        self._offer(protocol, BatchOffered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
 
-    def lull(
+    def run_round(
         self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN, all: bool = False, now: int = 0
     ) -> bool:
-        """Run a round, which pays what is owed; return whether one was worth while."""
-        protocol = self._begun(strategy, exchange, ordering)
+        """Run a round, which makes owed probes; return whether there was one to run."""
+        protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {}
-        return self._done(protocol, QuietPeriod(now / 1e6, all))
+        return self._offer(protocol, QuietPeriod(now / 1e6, all))
 
     def finish(self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN) -> bool:
-        """Close everything for good, once all that is owed is paid; return whether that was still to be done."""
+        """Make all owed probes and close everything for good; return whether there was anything to do."""
         self._arrivals, rounds = {}, 0
-        while self._done(self._begun(strategy, exchange, ordering), QuietPeriod(final=True)):
+        while self._offer(self._prepare(strategy, exchange, ordering), QuietPeriod(final=True)):
             rounds += 1
         return rounds > 0
 
-    def _begun(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
-        """Return the protocol, at the state that the store holds."""
+    def _prepare(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
+        """Return the protocol in the state that the store holds; a new one unless the run is steady."""
         tree = self._tree("j", strategy, ordering)
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
@@ -214,7 +213,8 @@ class Run(Runtime):
         protocol.tree, protocol.exchange, self._exchange = tree, exchange, exchange
         return protocol
 
-    def _done(self, protocol: Protocol, event: BatchOffered | QuietPeriod) -> bool:
+    def _offer(self, protocol: Protocol, event: BatchOffered | QuietPeriod) -> bool:
+        """Offer a batch or a round; record its state and progress, and return whether it ran."""
         self.offer(protocol, event)
         if protocol.state.batch == self.batch:
             return False
@@ -235,31 +235,31 @@ class Run(Runtime):
         return JoinTree(join, inner, path)
 
     def _inside(self, path: str) -> list[int]:
-        """Return the streams of a join that are joins."""
+        """Return the positions of a join's streams that are joins."""
         streams = self.inner.get(path, self.query).streams
         return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
 
     def run(self, action: RunJobs) -> JobsFinished:
-        """Run the joins, those within others first, task by task."""
-        done: dict[str, Job] = {}
+        """Run the jobs task by task, those of inner joins first."""
+        jobs: dict[str, Job] = {}
         for path, plan in action.plans.items():
-            inner = {at: done[f"{path}_{at}"] for at in self._inside(path)}
+            inner = {at: jobs[f"{path}_{at}"] for at in self._inside(path)}
             results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
-            done[path] = Job(self.exchanged(inherit(plan, inner), rows))
+            jobs[path] = Job(self.exchanged(inherit(plan, inner), rows))
             if path in self.inner:
-                found = [(plan.batch, untraced(row)) for row in self._rows(done[path], self.inner[path])]
-                self.within.setdefault(path, []).extend(found)
-        return JobsFinished(done)
+                output = [(plan.batch, untraced(row)) for row in self._rows(jobs[path], self.inner[path])]
+                self.within.setdefault(path, []).extend(output)
+        return JobsFinished(jobs)
 
     def _rows(self, job: Job, query: Query) -> list[dict[str, Any]]:
-        """Return the results of a join, with their traces if they have some."""
+        """Return the results of a join's job, with their traces if they are traced."""
         read = [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
         names = [*([TRACED] if self.traced else []), *query.output_schema.names]
         return [dict(zip(names, row.values(), strict=True)) for row in read]
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
-        """Run the batch's job, its rows read by two tasks in turn."""
+        """Run the batch's job; two intake tasks each read every other row."""
         parts = [blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced)) for task in range(TASKS)]
         if self._exchange == "driver":
             return join_share(plan, [take_in(plan, attempt(), parts)], attempt(), 0, 1)
@@ -271,26 +271,26 @@ class Run(Runtime):
         return inline(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> ResultsPublished:
-        """Note the results, and the rows of side outputs by kind and stream."""
+        """Record the results, and the rows of side outputs by kind and stream."""
         for file in action.files:
             for rows in self._read(file).to_batches():
                 self.add(rows)
-        for kind, found in action.sides.items():
-            for stream, files in found.items():
-                told = self.sides.setdefault((kind, stream), [])
-                told += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
-        self.store.remove(action.written)
+        for kind, streams in action.sides.items():
+            for stream, files in streams.items():
+                side = self.sides.setdefault((kind, stream), [])
+                side += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
+        self.store.remove(action.temporary_files)
         return ResultsPublished()
 
     def _read(self, file: str) -> pa.Table:
         return pq.read_table(pa.BufferReader(self.store.read(file)))
 
     def retract(self, action: Retract) -> None:
-        """Refuse a batch that was done already."""
+        """Raise, since no other run may have committed the batch."""
         raise StateError(f"Batch {action.batch} has a manifest already.")
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Note results by the ids of their members, None for those they lack, and time; not those of a SELECT list."""
+        """Record results by the ids of their members, None for missing ones, and by time; nothing for a SELECT list."""
         if self.query.outputs:
             return
         hidden = {self.query.streams[at].name for at in self.query.hidden_streams}
@@ -303,7 +303,7 @@ class Run(Runtime):
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Return rows with timestamps in microseconds: Python has no dates as far off as they may be."""
+    """Return rows with timestamps as microseconds, which may lie outside the range of Python's dates."""
     kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in rows.schema]
     return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))
 
@@ -314,12 +314,12 @@ def untraced(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blocks(query: Query, arrivals: Rows, traced: bool = False) -> pa.RecordBatch:
-    """Return (stream, row) pairs as tasks read them: the stream, its columns by generated name, a content hash.
+    """Return (stream, row) pairs as intake reads them: the stream, its columns by generated name, a content hash.
 
     Args:
         query: The join.
         arrivals: The rows.
-        traced: Whether some of them have traces.
+        traced: Whether some rows have traces.
     """
     arrays: dict[str, pa.Array] = {STREAM: pa.array([stream for stream, _ in arrivals], pa.int8())}
     for stream, spec in enumerate(query.streams):

@@ -1,4 +1,4 @@
-"""`check_strategy`: is a placement of your own exact? Random joins under it, compared with the oracle."""
+"""`check_strategy`: tests a placement of your own by random joins under it, compared with the oracle."""
 
 import random
 from collections import Counter
@@ -25,20 +25,20 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], bool]] = 
     "abs({0}.x - {1}.x) < 3": lambda one, two: abs(one["x"] - two["x"]) < 3,
     "{0}.k = {1}.k": lambda one, two: one["k"] == two["k"],
 }
-"""What neighbouring streams may be joined by, for the engine and for the oracle."""
+"""The conditions between neighbouring streams, as SQL for the engine and as functions for the oracle."""
 BATCHES, ROWS = 5, 12
 
 
 def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> None:
-    """Assert that joins under strategies, which take turns from batch to batch, give the oracle's results.
+    """Assert that joins under these strategies, which alternate from batch to batch, give the oracle's results.
 
     Each round is another join of two or three streams with windows, disorder and late rows, run with every exchange.
-    All state goes through the store, so that what a strategy keeps between batches must survive JSON.
+    All state goes through the store, so a strategy's notes must survive JSON.
 
     Args:
         strategies: The strategies.
         rounds: How many joins.
-        seed: Another number gives other joins; a failure names its own.
+        seed: The seed of the first join; a failure names that of its join.
 
     Raises:
         AssertionError: If results are missing, too many or wrong; the message says which, and how to run that again.
@@ -47,8 +47,8 @@ def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> No
     >>> from watersmeet import PSP
     >>> check_strategy(PSP(3), PSP(2), rounds=2)
     """
-    ran = [_round(strategies, random.Random(at), at) for at in range(seed, seed + rounds)]
-    if not any(ran):
+    served = [_round(strategies, random.Random(at), at) for at in range(seed, seed + rounds)]
+    if not any(served):
         raise ValueError("The strategies refused all joins: nothing was checked.")
 
 
@@ -61,21 +61,23 @@ def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bo
         return False
     batches = [_rows(names, at, dice) for at in range(BATCHES)]
     arrivals = [oracle.Arrival(at, n, r["ts"], content_key(r), r) for at, rows in enumerate(batches) for n, r in rows]
-    wanted = oracle.join(streams, arrivals, holds)
+    expected = oracle.join(streams, arrivals, holds)
     for exchange in ("local", "shuffle"):
         with TemporaryDirectory(prefix="watersmeet-") as folder:
             run = Run(query, Store(folder))
             for at, rows in enumerate(batches):
                 run.step(strategies[at % len(strategies)], [(names.index(n), row) for n, row in rows], exchange)
-        _compare(run.results, wanted.results, f"exchange {exchange}, {query.where!r}; seed={seed}, rounds=1 repeats it")
+        _compare(
+            run.results, expected.results, f"exchange {exchange}, {query.where!r}; seed={seed}, rounds=1 repeats it"
+        )
     return True
 
 
-def _compare(found: Counter[Any], wanted: Counter[Any], where: str) -> None:
-    missing, extra = wanted - found, found - wanted
+def _compare(actual: Counter[Any], expected: Counter[Any], where: str) -> None:
+    missing, extra = expected - actual, actual - expected
     if missing or extra:
         raise AssertionError(
-            f"{missing.total()} of {wanted.total()} results missing, {extra.total()} too many ({where}): "
+            f"{missing.total()} of {expected.total()} results missing, {extra.total()} too many ({where}): "
             f"missing {list(missing)[:3]}, too many {list(extra)[:3]}"
         )
 

@@ -12,7 +12,7 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
-from watersmeet.runtime.protocol import BatchOffered, JobsFinished, Publish, ResultsPublished, RunJobs
+from watersmeet.runtime.commit_protocol import BatchOffered, JobsFinished, Publish, ResultsPublished, RunJobs
 from watersmeet.state.manifest.claim import claim
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
@@ -48,10 +48,10 @@ class Timed(Run):
     def bring(self, rows: list[tuple[int, dict[str, Any]]], strategy: Strategy | None = None) -> None:
         """Run the next batch, two seconds after the one before."""
         self.clock += 2
-        protocol = self._begun(strategy or PSP(nodes=2), "local", GIVEN)
+        protocol = self._prepare(strategy or PSP(nodes=2), "local", GIVEN)
         protocol.due = self.due
         self._arrivals = {protocol.tree.path: rows}
-        self._done(protocol, BatchOffered(protocol.state.offered + 1, self.clock, int(self.clock * SECOND)))
+        self._offer(protocol, BatchOffered(protocol.state.offered + 1, self.clock, int(self.clock * SECOND)))
 
 
 def query(where: str = WHERE, windows: tuple[Window, ...] = (Sliding(10 * SECOND),) * 2, names: str = "ab") -> Query:

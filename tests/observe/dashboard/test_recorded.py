@@ -15,7 +15,7 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import claim
 from watersmeet.state.manifest.generations import Fence
 from watersmeet.state.manifest.leases import this_process
-from watersmeet.state.store.formats import seal
+from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.places import store_of
 from watersmeet.state.store.store import Store
 

@@ -257,7 +257,7 @@ HOLD = """
 import sys
 from watersmeet.state.manifest import leases
 from watersmeet.state.manifest.leases import this_process
-from watersmeet.state.store.formats import seal
+from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.store import Store
 store = Store(sys.argv[1])
 store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))

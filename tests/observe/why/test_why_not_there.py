@@ -41,7 +41,7 @@ def test_a_result_is_owed_until_its_last_tuple_has_probed_what_is_spilled(spille
 
 def test_what_is_spilled_and_paid_owes_nothing(spilled: Run, tmp_path: Path) -> None:
     assert messages_of(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results. Some may still be owed.")
-    assert spilled.lull(Central(), all=True)
+    assert spilled.run_round(Central(), all=True)
     assert spilled.state is not None
     assert all(chunk.unit != HOT for chunk in spilled.state.chunks.values() if chunk.stream == 0)
     put_results(spilled, tmp_path)

@@ -10,7 +10,7 @@ from tests.state.manifest.test_manifest import chain
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state.manifest.claim import DESCRIPTION, claim, differences
 from watersmeet.state.manifest.generations import Fence
-from watersmeet.state.store import formats
+from watersmeet.state.store import file_format
 from watersmeet.state.store.store import Store
 
 QUERY = {"where": "a.x < b.x", "streams": ["a", "b"]}
@@ -129,8 +129,10 @@ def test_state_without_a_description_is_an_error(tmp_path: Path, state: str) -> 
 def test_another_format_is_told_apart_from_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path))
     claim(store, QUERY)
-    monkeypatch.setattr(formats, "FORMAT", formats.FORMAT + 1)
-    with pytest.raises(StateError, match=f"is of format {formats.FORMAT - 1}, and this version of Watersmeet reads"):
+    monkeypatch.setattr(file_format, "FORMAT", file_format.FORMAT + 1)
+    with pytest.raises(
+        StateError, match=f"is of format {file_format.FORMAT - 1}, and this version of Watersmeet reads"
+    ):
         claim(store, QUERY)
 
 
@@ -181,6 +183,6 @@ def test_results_in_one_folder_are_laid_out_alike(tmp_path: Path) -> None:
 def test_what_is_no_path_is_refused_in_a_sentence(tmp_path: Path, part: dict[str, Any]) -> None:
     """Somebody else may have written it; no file system takes it."""
     store = Store(str(tmp_path))
-    store.publish(DESCRIPTION, formats.seal({"name": "0a1b2c3d", "query": QUERY, "output": "/out"} | part))
+    store.publish(DESCRIPTION, file_format.seal({"name": "0a1b2c3d", "query": QUERY, "output": "/out"} | part))
     with pytest.raises(StateError, match=r"is not as Watersmeet writes it: .* and a path was expected; restore it"):
         claim(store, QUERY, "/out")

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.chunks.indexes import Zone
+from watersmeet.state.chunks.sorted_index import Zone
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import SNAPSHOT_EVERY, Manifest, StreamState
 from watersmeet.state.store.store import Store
@@ -33,7 +33,7 @@ def chain(store: Store, batches: int) -> list[Manifest]:
         if f"c{batch - 1}" in chunks:
             chunks[f"c{batch - 1}"] = chunks[f"c{batch - 1}"].owned_by([batch % 3])
         chunks[f"c{batch}"] = chunk(f"c{batch}", zones={"s1_2": Zone(-1.5, 2.5, True)}, ordinals=f"chunks/{batch}.o")
-        state = StreamState(latest=batch, arrived=10 * batch, idle=batch % 2 == 0, heard=batch, rows=3, advance=1)
+        state = StreamState(latest=batch, arrived=10 * batch, idle=batch % 2 == 0, active_at=batch, rows=3, advance=1)
         after = before.follow(
             chunks=chunks,
             streams=(state, StreamState()),

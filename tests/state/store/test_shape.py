@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state.store.formats import consistent, digest, seal, unseal
+from watersmeet.state.store.file_format import consistent, digest, seal, unseal
 from watersmeet.state.store.shape import Misfit, Rule, check, check_fields
 
 

@@ -183,7 +183,7 @@ def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, m
             rows.order(Column(0, 1))
         assert rows.nbytes > size
         assert 2 <= len(open_chunks) < 10
-    monkeypatch.setattr("watersmeet.state.store.formats.digest", None)
+    monkeypatch.setattr("watersmeet.state.store.file_format.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.closed_combinations import closing_times, is_closed
-from watersmeet.batch.optional_results import NO_ROW, Newest, alone, partner_step
+from watersmeet.batch.outer_joins import NO_ROW, Newest, alone, partner_step
 from watersmeet.errors import PredicateError
 from watersmeet.observe.why.answer import BatchRange, describe_batches, latest_batches
 from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple, build_partial, extend_partials

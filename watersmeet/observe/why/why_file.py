@@ -20,7 +20,7 @@ from watersmeet.query import windows
 from watersmeet.query.query import Query
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest.claim import DESCRIPTION
-from watersmeet.state.store.formats import seal, unseal
+from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.shape import NAMES, Misfit, Rule, check, check_fields
 from watersmeet.state.store.store import Store
 

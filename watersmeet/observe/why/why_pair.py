@@ -21,7 +21,7 @@ from watersmeet.observe.why.why_file import read_descriptions
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.manifest import history
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store.formats import consistent
+from watersmeet.state.store.file_format import consistent
 from watersmeet.state.store.places import store_of
 from watersmeet.state.store.store import Store
 

@@ -27,8 +27,16 @@ from watersmeet.errors import DefinitionError
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
 from watersmeet.query.query import Query
+from watersmeet.runtime.commit_protocol import (
+    BatchOffered,
+    Commit,
+    JobsFinished,
+    Protocol,
+    Publish,
+    ResultsPublished,
+    RunJobs,
+)
 from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import BatchOffered, Commit, JobsFinished, Protocol, Publish, ResultsPublished, RunJobs
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.samples import MOST_ROWS, SampleRows, SampleSource, sample_frame, sample_rows
@@ -131,8 +139,8 @@ def _sample_findings(join: JoinDefinition, samples: Mapping[str, DataFrame]) -> 
             )
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from check_delay(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
-    needed = {stream.name for stream in join.query.streams if not stream.table}
-    if not join.query.predicates or not needed <= set(samples):
+    sampled_streams = {stream.name for stream in join.query.streams if not stream.table}
+    if not join.query.predicates or not sampled_streams <= set(samples):
         return
     rows = sample_rows(join, samples)
     with TemporaryDirectory(prefix="watersmeet-") as folder:
@@ -222,7 +230,7 @@ class Trial(Runtime):
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Discard the results."""
-        self.store.remove(action.written)
+        self.store.remove(action.temporary_files)
         return ResultsPublished()
 
     def commit(self, action: Commit) -> Manifest:

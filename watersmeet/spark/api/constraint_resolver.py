@@ -164,9 +164,10 @@ class ConstraintResolver:
     def _parent(self, stream: int, declaration: ForeignKeyDeclaration, parent: str) -> Column:
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
-        other = next((at for at, candidate in enumerate(names) if same_name(candidate, name)), None)
+        other = next((at for at, other_name in enumerate(names) if same_name(other_name, name)), None)
         if other is None or other == stream:
-            others, owner = [each for at, each in enumerate(names) if at != stream], self._columns[stream].owner
+            owner = self._columns[stream].owner
+            others = (other_name for at, other_name in enumerate(names) if at != stream)
             raise DefinitionError(
                 f"{owner}, {declaration}: '{name}' is not another stream of the join; choose from {', '.join(others)}."
             )
@@ -224,10 +225,12 @@ class ConstraintResolver:
         """
         spec, theirs = self._streams[stream], self._frame_columns(stream, punctuations)
         fields, ends = self._patterns(stream, punctuations, theirs)
-        used = sorted({end for pair in ends for end in pair})
-        place = {end: first + 1 + order for order, end in enumerate(used)}
+        ends_read = sorted({end for pair in ends for end in pair})
+        place = {end: first + 1 + order for order, end in enumerate(ends_read)}
         hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
-        hidden += [HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in used]
+        hidden += [
+            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in ends_read
+        ]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import DefinitionError
-from watersmeet.exchange.stages import told
+from watersmeet.exchange.stages import run_intake
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
@@ -291,8 +291,8 @@ class JoinDefinition:
     def _decide(self, frame: DataFrame) -> DataFrame:
         """Keep the rows of the pending schema for which every conjunct left to Spark holds."""
         query = self.query
-        shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
-        parts = [F.struct(*shown).alias(hidden_name("shown")), *self._inputs_of(query.deferred_conjuncts)]
+        output = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
+        parts = [F.struct(*output).alias(hidden_name("shown")), *self._inputs_of(query.deferred_conjuncts)]
         if query.optional:
             matches = decide_cases(self.where, query, frame.select(*parts, *case_columns(query)))
         else:
@@ -360,8 +360,8 @@ class JoinDefinition:
         if self.query.outputs:
             flat = [self._column(F.col(quote_name(o.name)), o.column, o.name) for o in self.query.outputs]
             return frame.select(*beside, *flat, *own)
-        shown = [at for at in range(len(self.query.streams)) if at not in self.query.hidden_streams]
-        structs = [self._struct(position) for position in shown]
+        visible = [at for at in range(len(self.query.streams)) if at not in self.query.hidden_streams]
+        structs = [self._struct(position) for position in visible]
         return frame.select(*beside, *structs, "_time", *own)
 
     def _struct(self, position: int) -> SparkColumn:
@@ -416,7 +416,7 @@ class JoinDefinition:
         schema = self.query.pending_schema if self.query.deferred_conjuncts else self.query.output_schema
         error = error_column(schema.names)
         columns = T.StructType([*spark_schema(schema), T.StructField(error, T.StringType())])
-        frame = told(rows, batch, shares).frame.mapInArrow(spark_task(static_task(batch, shares)), columns)
+        frame = run_intake(rows, batch, shares).frame.mapInArrow(spark_task(static_task(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
         matches = self._decide(frame) if self.query.deferred_conjuncts else frame

@@ -25,7 +25,7 @@ from watersmeet.spark.run.failures import failure, is_data_error
 from watersmeet.spark.run.round_scheduler import RoundScheduler
 from watersmeet.spark.sql.catalyst import error_sentence
 
-GONE = (Py4JNetworkError, ConnectionError)
+CONNECTION_ERRORS = (Py4JNetworkError, ConnectionError)
 """The errors that calls of Spark raise once its JVM has ended."""
 NO_SPARK = "Spark is gone: its JVM has ended, perhaps for lack of memory. Start the program again; nothing is lost."
 STOPPED = "The query has stopped. Start it again to pay what is owed; next time, stop it with stop(settle=True)."
@@ -54,7 +54,7 @@ class JoinQuery:
     def __getattr__(self, name: str) -> Any:
         try:
             return getattr(self._query, name)
-        except GONE:
+        except CONNECTION_ERRORS:
             raise StateError(NO_SPARK) from None
 
     @property
@@ -65,7 +65,7 @@ class JoinQuery:
     def _is_spark_active(self) -> bool:
         try:
             return self._query.isActive
-        except GONE:
+        except CONNECTION_ERRORS:
             return False
 
     def settle(self) -> None:
@@ -196,7 +196,7 @@ class JoinQuery:
             if not isinstance(self._runner.error, QueryStopped):
                 translated = self._translate(error)
                 raise translated from translated.__cause__
-        except GONE:
+        except CONNECTION_ERRORS:
             raise StateError(NO_SPARK) from None
         finally:
             if not self.isActive:
@@ -206,7 +206,7 @@ class JoinQuery:
         """Return why the query failed, or None."""
         try:
             error = self._query.exception()
-        except GONE:
+        except CONNECTION_ERRORS:
             return StateError(NO_SPARK)
         if error is None and self._rounds is not None and self._rounds.ends and not self.isActive:
             return self._rounds.error

@@ -14,7 +14,7 @@ from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.run import checks
 from watersmeet.spark.run.frames import quote_name
-from watersmeet.spark.sql.select import KEPT, Selection, SelectList, check, check_untrusted, parse_select
+from watersmeet.spark.sql.select import FILTER_COLUMN, Selection, SelectList, check, check_untrusted, parse_select
 from watersmeet.spark.sql.select_columns import read_columns
 
 
@@ -34,12 +34,12 @@ def output_columns(
     """
     is_default = select is None
     if is_default:
-        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hidden_streams]
-        columns = [(stream.name, stream.schema.names) for stream in shown]
+        streams = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hidden_streams]
+        columns = [(stream.name, stream.schema.names) for stream in streams]
         checks.require_distinct_columns(
             columns, "results show every column: rename one, or say what to show with select='...'"
         )
-        if not any(stream.table for stream in shown) and not join.query.filter:
+        if not any(stream.table for stream in streams) and not join.query.filter:
             return (), None, ""
         select = _default_columns(join.query, identity)
     parsed = _parse(select, join, untrusted, is_default)
@@ -60,10 +60,10 @@ def _parse(select: Any, join: JoinDefinition, untrusted: bool, is_default: bool)
     """Parse a SELECT list; the filter on results, if any, becomes one more item of it."""
     condition = join.query.filter
     if isinstance(select, str):
-        text = f"{select}, ({condition}) AS {KEPT}" if condition else select
+        text = f"{select}, ({condition}) AS {FILTER_COLUMN}" if condition else select
         parsed = parse_select(text, join.query, join.spark, untrusted)
     else:
-        columns = [*select, F.expr(condition).alias(KEPT)] if condition else select
+        columns = [*select, F.expr(condition).alias(FILTER_COLUMN)] if condition else select
         frames = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
         parsed = read_columns(columns, join.query, join.spark, dict(frames), is_default)
     return replace(parsed, computed=replace(parsed.computed, filters=True)) if condition else parsed

@@ -41,7 +41,7 @@ class StaticOptionalStreams(OptionalStreams):
     formatter: ValueFormatter
     fingerprints: Mapping[int, int] = field(default_factory=dict)
 
-    def find_partners(self, seen: Sequence[StoredTuple], optional: int) -> Partners:
+    def find_partners(self, rows: Sequence[StoredTuple], optional: int) -> Partners:
         """See OptionalStreams; finds them by a left or as-of join with this stream alone."""
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quote_name(spec.name)), self.join.kinds[optional].fields
@@ -49,7 +49,7 @@ class StaticOptionalStreams(OptionalStreams):
         described = [to_stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in columns]
         time = whole.getField(fields[spec.time].name)
         hows: dict[int, How] = {at: "asof left" if at in query.as_of_streams else "left" for at in query.optional}
-        partners = self._join(seen, hows, [optional]).where(whole.isNotNull())
+        partners = self._join(rows, hows, [optional]).where(whole.isNotNull())
         first = F.min_by(F.struct(time.alias("time"), *described), time)
         (row,) = _compute(partners.agg(F.count(F.lit(1)).alias("n"), first.alias("first")).toArrow).to_batches()
         number, earliest = row.column("n")[0].as_py(), row.column("first")
@@ -65,50 +65,50 @@ class StaticOptionalStreams(OptionalStreams):
             number, earliest=f"of {self.formatter.format_time(ts, optional)}{details}", time=ts, is_newest=newest
         )
 
-    def is_newest(self, seen: Sequence[StoredTuple], partner: StoredTuple) -> bool:
+    def is_newest(self, rows: Sequence[StoredTuple], partner: StoredTuple) -> bool:
         """See OptionalStreams."""
         hows: dict[int, How] = {at: "asof" if at == partner.stream else "left" for at in self.join.query.optional}
-        matches = self._join(seen, hows, [partner.stream]).where(self._is(partner))
+        matches = self._join(rows, hows, [partner.stream]).where(self._contains(partner))
         return bool(_compute(matches.count))
 
-    def _is(self, seen: StoredTuple) -> SparkColumn:
+    def _contains(self, row: StoredTuple) -> SparkColumn:
         """Return the condition that a result contains a tuple, or one equal to it."""
-        whole = F.col(quote_name(self.join.query.streams[seen.stream].name))
-        fields = self.join.kinds[seen.stream].fields
+        whole = F.col(quote_name(self.join.query.streams[row.stream].name))
+        fields = self.join.kinds[row.stream].fields
         own = [to_stored(whole.getField(field.name), field.dataType) for field in fields]
-        return fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]
+        return fingerprint(self.join, row.stream, own) == self.fingerprints[row.ref]
 
-    def closing(self, seen: Sequence[StoredTuple]) -> CombinationClosing:
+    def closing(self, rows: Sequence[StoredTuple]) -> CombinationClosing:
         """See OptionalStreams: static inputs end."""
         return CombinationClosing(True)
 
-    def survey(self, seen: Sequence[StoredTuple]) -> Survey:
+    def survey(self, rows: Sequence[StoredTuple]) -> Survey:
         """See OptionalStreams."""
         query = self.join.query
-        members = [one.stream for one in seen if one.stream in query.optional]
+        members = [one.stream for one in rows if one.stream in query.optional]
         hows: dict[int, How] = {at: "semi" if at in members else "left" for at in query.optional}
         hows |= {at: "asof" if at in members else "asof left" for at in query.as_of_streams}
-        newest = [self._is(one) for one in seen if one.stream in query.as_of_streams]
-        combinations = _compute(_where(self._join(seen, hows, members), newest).count)
+        newest = [self._contains(one) for one in rows if one.stream in query.as_of_streams]
+        combinations = _compute(_where(self._join(rows, hows, members), newest).count)
         if not combinations or any(query.optional[at] == "anti" for at in members):
             return Survey(combinations)
-        shown = [
+        has_partners = [
             F.col(quote_name(query.streams[at].name)).isNotNull() for at in members if at not in query.hidden_streams
         ]
-        results = _where(self._join(seen, query.optional, [*query.optional]), [*newest, *shown])
+        results = _where(self._join(rows, query.optional, [*query.optional]), [*newest, *has_partners])
         return Survey(combinations, _compute(results.count))
 
-    def _join(self, seen: Sequence[StoredTuple], how: Mapping[int, How], with_rows: Sequence[int]) -> DataFrame:
+    def _join(self, rows: Sequence[StoredTuple], how: Mapping[int, How], with_rows: Sequence[int]) -> DataFrame:
         """Join the tuples in question with all others.
 
         Args:
-            seen: The tuples.
+            rows: The tuples.
             how: How optional streams are joined.
             with_rows: The optional streams that keep their rows; the others are taken to be empty.
         """
         query = self.join.query
         hows = tuple(how.get(at, "inner") for at in range(len(query.streams)))
-        own = {one.stream: one for one in seen if one.stream not in query.as_of_streams}  # a newer one may replace it
+        own = {one.stream: one for one in rows if one.stream not in query.as_of_streams}  # a newer one may replace it
         frames = []
         for at, frame in enumerate(self.join.frames):
             assert frame is not None  # joins of static inputs are frames
@@ -118,13 +118,13 @@ class StaticOptionalStreams(OptionalStreams):
         plain = replace(query, how=hows, outputs=(), select="")
         return replace(self.join, query=plain, frames=tuple(frames), select=None, identity=False).toDF()
 
-    def _only(self, frame: DataFrame, seen: StoredTuple) -> DataFrame:
+    def _only(self, frame: DataFrame, row: StoredTuple) -> DataFrame:
         """Restrict a frame to the row that is a tuple."""
         names = [column_name(at) for at in range(len(frame.columns))]
         own = [to_stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]
         numbered = frame.toDF(*names)
-        row = numbered.where(fingerprint(self.join, seen.stream, own) == self.fingerprints[seen.ref]).limit(1)
-        return row.toDF(*frame.columns)
+        matching = numbered.where(fingerprint(self.join, row.stream, own) == self.fingerprints[row.ref]).limit(1)
+        return matching.toDF(*frame.columns)
 
 
 def fingerprint(join: JoinDefinition, stream: int, values: Sequence[SparkColumn]) -> SparkColumn:

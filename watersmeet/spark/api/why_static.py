@@ -140,27 +140,27 @@ class StaticFrames(Evidence):
         spec = query.streams[at]
         own = [field for field in range(len(spec.schema)) if not (spec.table and field == spec.time)]
         values = {spec.schema.names[field]: block.column(f"s{at}_{field}") for field in own}
-        tell = partial(describe_tuple, self._formatter, selector, batches=None, values=values)
+        selected = partial(describe_tuple, self._formatter, selector, batches=None, values=values)
         intake = Intake(self._plan, f"t{len(self._chunks)}-{at}", len(self._chunks))
         for stream, rows in rows_of(block, self._plan):
             intake.add(stream, rows)
         report = intake.finish()
         if report.streams[at].rejected:
-            return tell("rejected", f"is rejected: {report.samples[0]['reason']}."), None
+            return selected("rejected", f"is rejected: {report.samples[0]['reason']}."), None
         if report.streams[at].punctuations:
-            return tell("rejected", "is a punctuation, which joins nothing."), None
+            return selected("rejected", "is a punctuation, which joins nothing."), None
         ts = block.column(f"s{at}_{spec.time}").cast(pa.int64())[0].as_py()
         when = "" if spec.table else f"of {self._formatter.format_time(ts, at)} "
-        stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
-        if stored is None:
+        chunk = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
+        if chunk is None:
             reason = self._reason_not_stored(selector.stream, block)
-            return tell("not stored", f"{when}can join nothing: {reason}."), None
-        self._chunks.append(stored)
+            return selected("not stored", f"{when}can join nothing: {reason}."), None
+        self._chunks.append(chunk)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
         self._fingerprints[ref] = block.column(FINGERPRINT)[0].as_py()
         ordinal = _ordinal(self.join, at, ts, block) if at in query.counted_streams else None
         message = f"{when}is among the rows of the input."
-        return tell("stored", message), StoredTuple(at, ref, ts, STATIC, ordinal)
+        return selected("stored", message), StoredTuple(at, ref, ts, STATIC, ordinal)
 
     def _reason_not_stored(self, stream: int, block: pa.RecordBatch) -> str:
         """Return why a tuple is not stored at all."""
@@ -188,7 +188,7 @@ class StaticFrames(Evidence):
         values = self._formatter.format_row({name: block.column(f"s{stream}_{at}") for name, at in inputs.items()})
         return f" ({values})" if values else ""
 
-    def complete(self, seen: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
+    def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
         """See Evidence; computes the join itself, restricted to the rows in question."""
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
@@ -227,10 +227,10 @@ def _ordinal(join: JoinDefinition, stream: int, ts: int, block: pa.RecordBatch) 
     return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
 
 
-def _as_of(join: JoinDefinition, stream: int, seen: StoredTuple) -> tuple[int, int]:
+def _as_of(join: JoinDefinition, stream: int, row: StoredTuple) -> tuple[int, int]:
     """Return how many tuples of a stream come no later than a tuple of another."""
-    rows, time, moment = _rows_and_times(join, stream, seen.ts)
-    count = rows.where(time <= moment if stream < seen.stream else time < moment).count()
+    rows, time, moment = _rows_and_times(join, stream, row.ts)
+    count = rows.where(time <= moment if stream < row.stream else time < moment).count()
     return count, count
 
 

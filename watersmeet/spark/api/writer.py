@@ -17,7 +17,7 @@ from watersmeet.arguments import bytes_of, microseconds
 from watersmeet.batch.side_outputs import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.observe.lateness import LATE_SHARE
-from watersmeet.runtime.protocol import closed_for_good
+from watersmeet.runtime.commit_protocol import closed_for_good
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.spill import quotas_of

@@ -28,7 +28,7 @@ from watersmeet.state.manifest.leases import (
 )
 from watersmeet.state.manifest.leases import EXPIRES as EXPIRES
 from watersmeet.state.manifest.leases import holder as holder_of
-from watersmeet.state.store.formats import seal
+from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.store import Store
 
 RENEW_SECONDS = 4.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store.formats import digest
+from watersmeet.state.store.file_format import digest
 from watersmeet.state.store.store import Store
 
 LOGS = ("offsets", "commits")

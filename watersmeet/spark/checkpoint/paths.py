@@ -71,9 +71,9 @@ def locate(spark: SparkSession, path: str, what: str) -> Location:
         raise DefinitionError(f"{what} '{path}': what follows {scheme}: must begin with a slash; or write ./{path}.")
     open_as = _SCHEMES.get(scheme)
     if open_as is None:
-        known = ", ".join(sorted(_SCHEMES))
+        schemes = ", ".join(sorted(_SCHEMES))
         raise DefinitionError(
-            f"{what} '{path}': Python can't open '{scheme}:'; use one of {known}, or ./{path} for a folder."
+            f"{what} '{path}': Python can't open '{scheme}:'; use one of {schemes}, or ./{path} for a folder."
         )
     try:
         return Location(path.rstrip("/") or path, open_as(_StorageUri(spark, scheme, authority, normal(inside))))

@@ -35,14 +35,14 @@ def add_identity(frame: DataFrame, content: Sequence[Column], origin: str, store
     halves = [hidden_name("half0"), hidden_name("half1")]
     # [!] The origin is a text: Spark would compile new code for each new number.
     digests = [F.xxhash64(F.lit(f"{at} {origin}"), *content).alias(half) for at, half in enumerate(halves)]
-    shown = [F.col(quote_name(name)) for name in frame.columns]
-    digested = frame.select(*shown, *digests)
+    columns = [F.col(quote_name(name)) for name in frame.columns]
+    digested = frame.select(*columns, *digests)
     alike = Window.partitionBy(*halves).orderBy(F.lit(1))
     number = F.row_number().over(alike).alias(hidden_name("number"))
-    numbered = (_repartition(digested, halves) if stored else digested).select(*shown, *halves, number)
+    numbered = (_repartition(digested, halves) if stored else digested).select(*columns, *halves, number)
     one, two, number = map(F.col, (*halves, hidden_name("number")))
     return numbered.select(
-        *shown, F.concat(*map(_hex, (F.xxhash64(one, two, number), F.xxhash64(two, number, one)))).alias(ID)
+        *columns, F.concat(*map(_hex, (F.xxhash64(one, two, number), F.xxhash64(two, number, one)))).alias(ID)
     )
 
 

@@ -46,29 +46,29 @@ class FileColumns:
         try:
             with without_error_log():
                 changed = {at: files for at, files in _files(table).items() if self.checked.get(at) != files}
-                lost = self._lost(read(), changed) if changed else []
+                missing = self._missing_columns(read(), changed) if changed else []
         except (PySparkException, Py4JError):
             return
-        if lost:
+        if missing:
             raise StateError(
-                f"Table '{self.name}' has lost the column '{lost[0]}' since the join first read it; write it with that "
-                "column again, or define the join without it."
+                f"Table '{self.name}' has lost the column '{missing[0]}' since the join first read it; write it with "
+                "that column again, or define the join without it."
             )
         self.checked |= changed
 
-    def _lost(self, read: DataFrame, changed: dict[str, str]) -> list[str]:
+    def _missing_columns(self, frame: DataFrame, changed: dict[str, str]) -> list[str]:
         """Return the columns that the join needs and that files in changed folders lack."""
-        lost = []
-        for scan in items(read._jdf.queryExecution().sparkPlan().collectLeaves()):
+        missing = []
+        for scan in items(frame._jdf.queryExecution().sparkPlan().collectLeaves()):
             at = _folder(scan.relation()) if kind_of(scan) == "FileSourceScanExec" else None
             if at not in changed or at is None:
                 continue
-            now, is_positional = _columns(read, scan.relation()), kind_of(scan.relation().fileFormat()) == POSITIONAL
+            now, is_positional = _columns(frame, scan.relation()), kind_of(scan.relation().fileFormat()) == POSITIONAL
             first = self.first.setdefault(at, now)
             same = [old for n, old in enumerate(first) if (now[n : n + 1] == [old] if is_positional else old in now)]
-            needed = [name for name in map(str, scan.requiredSchema().fieldNames()) if name.lower() in first]
-            lost += [name for name in needed if name.lower() not in same] if now else []
-        return lost
+            required = [name for name in map(str, scan.requiredSchema().fieldNames()) if name.lower() in first]
+            missing += [name for name in required if name.lower() not in same] if now else []
+        return missing
 
 
 def _files(table: DataFrame) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Spark's batches: performs the actions of the batch protocol (`watersmeet.runtime.protocol`) when Spark calls back."""
+"""Spark's batches: performs the actions of `watersmeet.runtime.commit_protocol` when Spark calls back."""
 
 import logging
 import time
@@ -19,8 +19,7 @@ from watersmeet.observe.explain import draw_join_tree, explain
 from watersmeet.observe.lateness import LATE_SHARE
 from watersmeet.observe.progress import format_progress
 from watersmeet.observe.timing import describe_freshness
-from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import (
+from watersmeet.runtime.commit_protocol import (
     BatchOffered,
     Commit,
     Deliver,
@@ -35,6 +34,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
+from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.offsets import Offsets
@@ -128,7 +128,7 @@ class BatchRunner(Runtime):
         spilling: The controller of spilling, if units may be spilled.
         final: Whether everything is closed for good once the input has ended.
         observed: Whether the figures of batches are added to Spark's own progress.
-        cut: Whether an uncommitted batch may have reached the sink: it must come before any round.
+        has_uncommitted_batch: Whether an uncommitted batch may have reached the sink: it must come before any round.
         closed: Whether no more batches may start.
         turn: Held by the thread that runs a batch or a round.
         times: When the last batch began, and when it ended, by this process's monotonic clock; None before that.
@@ -154,7 +154,7 @@ class BatchRunner(Runtime):
     observed: bool = False
     times: tuple[float | None, float | None] = (None, None)
     active: Callable[[], bool] = lambda: True
-    cut: bool = False
+    has_uncommitted_batch: bool = False
     closed: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
@@ -181,7 +181,9 @@ class BatchRunner(Runtime):
         self.protocol.generation = self.checkpoint.lease.number
         self.protocol.begun = rounds.read_intent(self.store, state.batch + 1)
         # [!] A batch that Spark has begun may have reached the sink, under the number that a round would take.
-        self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
+        self.has_uncommitted_batch = (
+            self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
+        )
         if self.has_rounds:
             _ = self._empty_batch  # in a session as it is now, like that of Spark's batches
         self.offer(self.protocol, StateLoaded())
@@ -234,7 +236,7 @@ class BatchRunner(Runtime):
                 now, offsets = int(self.clock.latest() * 1e6), self.checkpoint.offsets.of(number) or ""
                 rows = not self.protocol.state.final or not batch.isEmpty()
                 self.offer(self.protocol, BatchOffered(number, began, now, offsets, rows))
-                self.cut = False
+                self.has_uncommitted_batch = False
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
                     report_figures(self.frames.spark, format_progress(self.protocol.state.progress, zoned))
@@ -288,7 +290,7 @@ class BatchRunner(Runtime):
         """
         with self.turn:
             self._check_between()
-            if self.error is not None or self.cut:
+            if self.error is not None or self.has_uncommitted_batch:
                 return False
             before = self.protocol.state.batch
             try:
@@ -307,11 +309,11 @@ class BatchRunner(Runtime):
             WatersmeetError: If it fails.
         """
         self._check_between()
-        while self.cut and self.error is None and active():
+        while self.has_uncommitted_batch and self.error is None and active():
             time.sleep(POLL_SECONDS)
         while self.round(all=True):
             pass
-        if self.owes and (self.cut or self.error is not None):
+        if self.owes and (self.has_uncommitted_batch or self.error is not None):
             raise self._batch_first("pay what is owed")
 
     def finish(self) -> None:
@@ -416,14 +418,14 @@ class BatchRunner(Runtime):
     def publish(self, action: Publish) -> ResultsPublished:
         """Write results to the sink, or prepare their delivery, and that of rows for the side outputs."""
         self.check_lease()
-        self.cut = self.protocol.begun is None
+        self.has_uncommitted_batch = self.protocol.begun is None
         jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files, action.batch)
         results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)
         self._writing = True
         with job_description(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
             deliveries = self.outputs.write(results, action.sides)
-        self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
+        self.store.remove({*action.temporary_files}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
         return ResultsPublished(self.clock(), time.time(), deliveries)
 
@@ -454,7 +456,7 @@ class BatchRunner(Runtime):
 
     def warn(self, action: Warn) -> None:
         """Log a warning."""
-        logging.getLogger("watersmeet").warning(action.says)
+        logging.getLogger("watersmeet").warning(action.message)
 
 
 def without_adaptive_execution(batch: DataFrame) -> DataFrame:

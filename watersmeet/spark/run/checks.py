@@ -146,8 +146,8 @@ def require_one_trigger(trigger: Mapping[str, object]) -> None:
         names = ", ".join(TRIGGERS)
         raise DefinitionError(f"trigger({unknown}=...) is unknown; use one of {names}.{suggest(unknown, TRIGGERS)}")
     if len(values) != 1:
-        got = " and ".join(f"{name}={value!r}" for name, value in values.items()) or "none"
-        raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {got}.")
+        arguments = " and ".join(f"{name}={value!r}" for name, value in values.items()) or "none"
+        raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {arguments}.")
     ((name, value),) = values.items()
     if name == "processingTime":
         if not isinstance(value, str):

@@ -66,7 +66,7 @@ class SparkStage(Stage):
         """Return the output of a task over each partition, all of which run at once: a barrier stage."""
         return type(self)(self.frame.mapInArrow(spark_task(task), spark_schema(schema), barrier=True))
 
-    def dealt(self, partitions: int) -> Self:
+    def partition_by_node(self, partitions: int) -> Self:
         """Shuffle rows to the partitions that they name."""
         return type(self)(self.frame.repartitionById(partitions, F.col("node")))
 

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from watersmeet.batch.fuse import output, pending
-from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.worker import Worker

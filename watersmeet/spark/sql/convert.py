@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import NULL, Expr, quote
 from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.source import ColumnPath, Constant, ForeignExpression, ResolvedColumn, SqlNode
+from watersmeet.predicate.source import ColumnPath, EvaluatedConstant, ForeignExpression, ResolvedColumn, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -153,7 +153,7 @@ def _negate(kind: type[SqlNode], child: SqlNode) -> SqlNode:
 
 def _expr_node(expr: Expr, meaning: Callable[[], SqlNode] | None = None) -> SqlNode:
     """Return a node for an expression that is computed beforehand; `meaning` returns what it is computed from."""
-    node = (ResolvedColumn if expr.columns else Constant)(this="known")
+    node = (ResolvedColumn if expr.columns else EvaluatedConstant)(this="known")
     node.meta["expr"] = expr
     if meaning is not None and expr.columns:
         node.meta["meaning"] = meaning

@@ -48,7 +48,7 @@ REFUSED = {
     "select the columns it reads, and compute it over the join's output",
     "Generate": "turns one row into several; select the column itself, and explode it in the join's output",
 }
-KEPT = f"{OURS}kept"
+FILTER_COLUMN = f"{OURS}kept"
 """The item of a list by which results are filtered; no output column may have this name."""
 OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over the join's output"
 
@@ -63,7 +63,7 @@ class Selection:
         columns: All columns that it reads.
         identity: Whether it reads the results' `_id`.
         sources: The columns behind output columns that are plain columns, by names in small letters.
-        filters: Whether its last item, `KEPT`, is no output column but filters the results.
+        filters: Whether its last item, `FILTER_COLUMN`, is no output column but filters the results.
     """
 
     source: EditedText
@@ -86,7 +86,7 @@ class Selection:
             *beside: Other columns of it, which come first.
         """
         results = self._project(frame, *beside)
-        return results.where(KEPT).drop(KEPT) if self.filters else results
+        return results.where(FILTER_COLUMN).drop(FILTER_COLUMN) if self.filters else results
 
     def _project(self, frame: DataFrame, *beside: str) -> DataFrame:
         if not beside:

@@ -30,10 +30,10 @@ def check_select(select: object) -> list[SparkColumn] | None:
         return None
     columns = [select] if isinstance(select, SparkColumn) else [*select] if isinstance(select, list | tuple) else []
     if not columns or not all(isinstance(one, SparkColumn | str) for one in columns):
-        wrong = next((one for one in columns if not isinstance(one, SparkColumn | str)), select)
+        invalid = next((one for one in columns if not isinstance(one, SparkColumn | str)), select)
         raise DefinitionError(
             "select must be a string such as 'a.id, b.x AS other', or a list of columns such as [a.id, b.id]; "
-            f"{wrong!r} is neither."
+            f"{invalid!r} is neither."
         )
     return [F.expr(one) if isinstance(one, str) else one for one in columns]
 

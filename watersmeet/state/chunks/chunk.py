@@ -1,6 +1,6 @@
 """Chunks: immutable Arrow rows of one cell, sorted by time, as the manifest describes them.
 
-The rows (`rows.py`) are a record batch of an Arrow IPC stream. Zone maps and a sorted index (`indexes.py`) let probes
+The rows (`rows.py`) are a record batch of an Arrow IPC stream. Zone maps and sort orders (`sorted_index.py`) let probes
 skip most of them.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from watersmeet.state.chunks.indexes import Zone
+from watersmeet.state.chunks.sorted_index import Zone
 
 CHUNKS = "chunks"
 """The folder of a store in which chunks lie."""

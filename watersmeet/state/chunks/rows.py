@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.numbers import is_text
-from watersmeet.state.chunks.indexes import SortedColumn, drop_sort_orders, sort_column
+from watersmeet.state.chunks.sorted_index import SortedColumn, drop_sort_orders, sort_column
 
 TIME = "ts"
 HASH = "hash"

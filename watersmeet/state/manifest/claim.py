@@ -12,7 +12,7 @@ from watersmeet.predicate.types import spark_column
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.generations import Fence, last_fence
-from watersmeet.state.store.formats import seal, unseal
+from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.store import Store
 
 DESCRIPTION = "query.json"

@@ -35,7 +35,7 @@ Notes = Mapping[str, Any]
 """Notes of strategies and the like, which check them themselves."""
 
 
-class JoinDescription(TypedDict, total=False):
+class DescriptionEntry(TypedDict, total=False):
     """The description of a join; its other parts have names of their own."""
 
     streams: list[str]
@@ -46,7 +46,7 @@ class ClaimDocument(TypedDict):
     """`query.json`: the query that a store belongs to."""
 
     name: Name
-    query: JoinDescription
+    query: DescriptionEntry
     at: Folder
     output: str | None
     layout: NotRequired[str | None]
@@ -267,7 +267,7 @@ class LedgerEntry(TypedDict):
 
 
 class StatisticsEntry(TypedDict):
-    """Measurements and notes; see `statistics.RunningStatistics`."""
+    """Measurements and notes; see `view.RunningStatistics`."""
 
     strategy: StoredNotes
     ordering: StoredNotes
@@ -286,7 +286,7 @@ StreamStateEntry = tuple[int | None, Count, bool, int | None, Count, int, float]
 """The state of a stream after a batch; see `manifest.StreamState`."""
 
 
-class JoinEntry(TypedDict):
+class JoinStateEntry(TypedDict):
     """One join's part of a manifest."""
 
     batch: int
@@ -304,10 +304,10 @@ class JoinEntry(TypedDict):
     promises: list[list[ConstraintEntry]]
     learned: StatisticsEntry
     progress: ProgressEntry
-    inner: "Mapping[Position, JoinEntry]"
+    inner: "Mapping[Position, JoinStateEntry]"
 
 
-class ManifestDocument(JoinEntry):
+class ManifestDocument(JoinStateEntry):
     """A manifest: the entry of the outermost join, and what holds for all joins."""
 
     input: str

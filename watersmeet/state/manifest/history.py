@@ -7,7 +7,7 @@ from typing import Any
 from watersmeet.errors import StateError
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.store.formats import seal, unseal
+from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "progress"

@@ -9,7 +9,7 @@ from typing import Any
 
 from watersmeet.errors import StateError
 from watersmeet.state.manifest import documents
-from watersmeet.state.store.formats import unseal
+from watersmeet.state.store.file_format import unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "leases"

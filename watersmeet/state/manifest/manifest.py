@@ -17,7 +17,7 @@ from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.manifest import documents, generations
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.manifest.view import RunningStatistics
-from watersmeet.state.store.formats import digest, seal, unseal
+from watersmeet.state.store.file_format import digest, seal, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "manifests"
@@ -32,7 +32,7 @@ class StreamState:
         latest: The latest event time so far.
         arrived: How many tuples were accepted so far; the next arrival ordinal of a count window.
         idle: Whether the stream no longer holds back the watermark.
-        heard: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
+        active_at: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
         rows: Tuples that the batch brought.
         advance: How far event time advanced in the batch.
         rate: Tuples a second of event time, smoothed.
@@ -41,7 +41,7 @@ class StreamState:
     latest: int | None = None
     arrived: int = 0
     idle: bool = False
-    heard: int | None = None
+    active_at: int | None = None
     rows: int = 0
     advance: int = 0
     rate: float = 0.0

@@ -14,7 +14,7 @@ from watersmeet.spilling.units import Group, Unit
 from watersmeet.state.chunks.chunk import HOT
 from watersmeet.state.manifest import documents, generations
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store.formats import seal, unseal
+from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "rounds"

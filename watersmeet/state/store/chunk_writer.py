@@ -10,11 +10,11 @@ from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import CHUNKS, HOT, WHOLE, ArrivalBatches, Bucket, Chunk, Place
-from watersmeet.state.chunks.indexes import add_sort_orders, zone_of
 from watersmeet.state.chunks.merging import Merge
 from watersmeet.state.chunks.rows import HASH, ORDINAL, TIME
+from watersmeet.state.chunks.sorted_index import add_sort_orders, zone_of
 from watersmeet.state.store.deletion_vectors import live_rows
-from watersmeet.state.store.formats import digest, encode
+from watersmeet.state.store.file_format import digest, encode
 from watersmeet.state.store.store import Store
 
 Owners = Callable[[int, Bucket], tuple[int, ...]]
@@ -133,12 +133,12 @@ class ChunkWriter:
         chunks: list[Chunk] = []
         for number, group in enumerate(_group(cells)):
             buffer, places = encode([cell.rows for cell in group], compressed)
-            path = self._put(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", buffer)
+            path = self._write_file(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", buffer)
             for index, (cell, place) in enumerate(zip(group, places, strict=True)):
                 chunks.append(self._describe(stream, cell, path, index, place, sealed))
         return chunks
 
-    def _put(self, name: str, buffer: pa.Buffer) -> str:
+    def _write_file(self, name: str, buffer: pa.Buffer) -> str:
         """Write a file of chunks; return its path."""
         if not self.again:
             self.store.write(f"{name}.arrow", buffer)

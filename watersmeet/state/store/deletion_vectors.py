@@ -13,7 +13,7 @@ from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk
 from watersmeet.state.store.budget import Cache, most_open
-from watersmeet.state.store.formats import digest, encode
+from watersmeet.state.store.file_format import digest, encode
 from watersmeet.state.store.store import Store
 
 _files: Cache[tuple[str, str], Mapping[str, Ints]] = Cache()

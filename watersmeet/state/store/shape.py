@@ -52,7 +52,7 @@ def check(value: Any, kind: Any) -> None:
 
 def check_fields(values: Mapping[str, Any], kind: type) -> None:
     """Raise a Misfit if values, by the names of fields, don't make a dataclass."""
-    _object(_fields(kind), _needed(kind))(values)
+    _object(_fields(kind), _required(kind))(values)
 
 
 @cache
@@ -178,10 +178,10 @@ def _mapping(keys: Any, values: Any) -> Check:
     return check
 
 
-def _object(kinds: Mapping[str, Any], needed: frozenset[str]) -> Check:
+def _object(kinds: Mapping[str, Any], required: frozenset[str]) -> Check:
     def check(value: Any) -> None:
-        if not isinstance(value, dict) or not needed <= value.keys():
-            lacking = sorted(needed - value.keys()) if isinstance(value, dict) else []
+        if not isinstance(value, dict) or not required <= value.keys():
+            lacking = sorted(required - value.keys()) if isinstance(value, dict) else []
             raise Misfit(f"an object with {', '.join(lacking)}" if lacking else "an object", value)
         for name, kind in kinds.items():
             if name in value:
@@ -195,8 +195,8 @@ def _object(kinds: Mapping[str, Any], needed: frozenset[str]) -> Check:
 
 def _record(kind: Any) -> Check:
     """Check a dataclass or a NamedTuple: an instance, an object, or a list of the values of its fields."""
-    kinds, needed = _fields(kind), _needed(kind)
-    by_name, in_order = _object(kinds, needed), _row([*kinds.items()], len(needed))
+    kinds, required = _fields(kind), _required(kind)
+    by_name, in_order = _object(kinds, required), _row([*kinds.items()], len(required))
 
     def check(value: Any) -> None:
         if not isinstance(value, kind):
@@ -215,7 +215,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
     return {name: hints[name] for name in names}
 
 
-def _needed(kind: Any) -> frozenset[str]:
+def _required(kind: Any) -> frozenset[str]:
     if not is_dataclass(kind):
         return frozenset(kind._fields) - frozenset(kind._field_defaults)
     return frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)

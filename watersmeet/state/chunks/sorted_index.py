@@ -1,4 +1,4 @@
-"""What lets a probe skip rows of a chunk: zone maps of its columns, and sort orders of those that are looked up.
+"""The sorted index and zone maps of a chunk, by which a probe skips rows: sort orders are of columns to look up by.
 
 A large chunk stores a sort order as a permutation `o_<column>`; a small one is sorted when it is first probed.
 """

@@ -1,4 +1,4 @@
-"""A file source whose micro-batches are cut exactly where a test says: one Parquet file is one batch."""
+"""A file source with exact micro-batches: each Parquet file is one batch."""
 
 import os
 from collections.abc import Sequence
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 
 def write_batches(folder: str | os.PathLike[str], batches: Sequence[pa.Table]) -> list[Path]:
-    """Write each table as one Parquet file, after those already there; `stream_batches` makes each a micro-batch.
+    """Write each table as one Parquet file, after the existing ones; `stream_batches` reads each as a micro-batch.
 
-    An empty table is an empty file: streams of a join stay in step when each gets one table per batch.
+    An empty table becomes an empty file, so that the streams of a join stay aligned if each gets a table per batch.
 
     Args:
-        folder: Made if missing. Call again with the same folder to add batches later, also while a query runs.
+        folder: Created if missing. Call again with the same folder to add batches, also while a query runs.
         batches: One table per batch.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    written = sorted(target.glob("*.parquet"))
-    # Spark takes files by modification time, so each gets a later one than all before it, however fast they are made.
-    latest = max((path.stat().st_mtime for path in written), default=1_000_000_000.0)
-    made = []
-    for at, table in enumerate(batches, start=len(written)):
+    existing = sorted(target.glob("*.parquet"))
+    # Spark takes files by modification time, so each gets a later one than all before, however fast they are written.
+    latest = max((path.stat().st_mtime for path in existing), default=1_000_000_000.0)
+    added = []
+    for at, table in enumerate(batches, start=len(existing)):
         draft, path = target / f".{at:05d}.draft", target / f"{at:05d}.parquet"
         pq.write_table(table, draft)
         latest += 1
         os.utime(draft, (latest, latest))
         draft.rename(path)
-        made.append(path)
-    return made
+        added.append(path)
+    return added
 
 
 def stream_batches(spark: "SparkSession", folder: str | os.PathLike[str]) -> "DataFrame":

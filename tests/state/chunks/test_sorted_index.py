@@ -5,7 +5,7 @@ import pytest
 
 from watersmeet.limits import limited
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunks.indexes import add_sort_orders, drop_sort_orders, sort_column
+from watersmeet.state.chunks.sorted_index import add_sort_orders, drop_sort_orders, sort_column
 
 X = Column(0, 1)
 
