@@ -18,7 +18,7 @@ from watersmeet import placement
 from watersmeet.adapt.adaptation import PATIENCE, Option
 from watersmeet.adapt.auto import Auto, AutoNotes, StrategyChoice
 from watersmeet.adapt.pricing import NAMES, Pricing
-from watersmeet.batch.plan import GIVEN, Host, start, view
+from watersmeet.batch.plan import GIVEN_ORDER, Host, start, view
 from watersmeet.cost import parameters
 from watersmeet.cost import strategy_costs as cost
 from watersmeet.errors import DefinitionError
@@ -304,7 +304,7 @@ def test_tables_are_not_counted_as_streams() -> None:
     streams = [StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"]
     table = StreamSpec("z", SCHEMA, 1, Window(), 0, table=True)
     query = Query((*streams, table))
-    assert explain(query, PSP(2), GIVEN).startswith("Watersmeet join of 2 streams and 1 table, PSP(nodes=2)\n")
+    assert explain(query, PSP(2), GIVEN_ORDER).startswith("Watersmeet join of 2 streams and 1 table, PSP(nodes=2)\n")
     refusal = PSP(2, lengths=(1, 1)).refusal(view(query, start(query)))
     assert refusal == "PSP has 2 ring lengths for 2 streams and 1 table; give one for each."
 
@@ -327,9 +327,11 @@ def test_explain_lists_earlier_changes() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
     first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2))
     changed = after(Auto(), replace(measured_state(rate=5), batch=3), first)
-    text = explain(query, Auto(), GIVEN, replace(start(query), learned=RunningStatistics(strategy=changed.kept())))
+    text = explain(
+        query, Auto(), GIVEN_ORDER, replace(start(query), learned=RunningStatistics(strategy=changed.kept()))
+    )
     assert "  decided before batch 3, strategy: Central(nodes=1): Central(nodes=1) is predicted to take " in text
-    assert "decided before" not in explain(query, Auto(), GIVEN)
+    assert "decided before" not in explain(query, Auto(), GIVEN_ORDER)
 
 
 def test_options_that_make_no_sense_are_rejected() -> None:

@@ -19,7 +19,7 @@ from tests.batch.test_optional import CONDITIONS, conditions_of, with_tables
 from tests.budget import search
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.outer_joins import Newest
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.metadata.as_of_expiry import is_keyed, superseding_columns
@@ -128,7 +128,7 @@ def run_case(case: dict[str, Any], folder: str) -> Run:
     run = Run(query_of(case), Store(folder), purge_every=case.get("purge_every", 1))
     for at, rows in enumerate(rows_of(case)):
         with limited(**case["limits"][at]):
-            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN)
+            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER)
     return run
 
 

@@ -16,7 +16,7 @@ from tests.batch.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.batch.scatter import Scatter, ScatterOrdering
 from tests.budget import search
 from watersmeet.adapt.auto import Auto
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
 from watersmeet.ordering import Histogram, Selectivity
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Strategy
@@ -112,7 +112,7 @@ ENGINE_WINDOW: dict[type, Any] = {
 }
 
 
-ORDERINGS = [GIVEN, Selectivity(), Histogram(), ScatterOrdering()]
+ORDERINGS = [GIVEN_ORDER, Selectivity(), Histogram(), ScatterOrdering()]
 strategies_of: st.SearchStrategy[Strategy] = st.one_of(
     st.just(Central()),
     st.integers(1, 5).map(PSP),
@@ -198,7 +198,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     clock: list[int] | None = case.get("clock")
     for at, rows in enumerate(batches):
         with limited(**case["limits"][at]) if "limits" in case else nullcontext():
-            ordering, now = case["orderings"][at] or GIVEN, clock[at] if clock else None
+            ordering, now = case["orderings"][at] or GIVEN_ORDER, clock[at] if clock else None
             run.step(case["strategies"][at], rows, case["exchanges"][at], ordering, now)
     return run, wanted
 

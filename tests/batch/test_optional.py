@@ -16,7 +16,7 @@ from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, SCHEMA, _and, _band, _eq, _lt, near, strategies_of
 from tests.budget import search
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Hash
@@ -174,10 +174,10 @@ def run_case(case: dict[str, Any], folder: str, *, final: bool = False) -> tuple
             made.append((names.index(name), row))
             arrivals.append(oracle.Arrival(at, name, ts, content_key(row), row))
         with limited(**case["limits"][at]):
-            run.step(case["strategies"][at], made, case["exchanges"][at], case["orderings"][at] or GIVEN)
+            run.step(case["strategies"][at], made, case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER)
     if final:
         with limited(**case["limits"][-1]):
-            run.finish(case["strategies"][-1], case["exchanges"][-1], case["orderings"][-1] or GIVEN)
+            run.finish(case["strategies"][-1], case["exchanges"][-1], case["orderings"][-1] or GIVEN_ORDER)
     return run, wanted_of(case, arrivals, ended=final)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.batch.test_engine import assert_alike, band_case, cases, prepared
 from tests.budget import search
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import DefinitionError
 from watersmeet.limits import limited
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central
@@ -36,7 +36,7 @@ def run_with_tables(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outc
     run.query = replace(run.query, streams=tuple(specs))
     for at, rows in enumerate(batches):
         with limited(**case.get("limits", [{}] * len(batches))[at]):
-            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN)
+            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER)
     return run, wanted
 
 

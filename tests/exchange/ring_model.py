@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from watersmeet.exchange.ring import Action, Ended, EndOfInput, Message, Result, RingNode, Unit
+from watersmeet.exchange.ring import Action, Ended, EndOfInputMessage, Message, Result, RingNode, Wave
 
 FOREVER = 1 << 60
 
@@ -58,7 +58,7 @@ class Case:
 
 @dataclass
 class Kept:
-    """A row at a node, and the units that see it: those after `since` and before `until`."""
+    """A row at a node, and the waves that see it: those after `since` and before `until`."""
 
     row: Row
     since: int
@@ -86,13 +86,13 @@ class SlowState:
         self.most = max(self.most, len(self.kept))
         return [row for row in rows if row not in here] or None
 
-    def purge(self, rows: list[Row], unit: Unit) -> Iterator[list[Row]]:
-        # [!] A unit's own tuples may be older than its latest one by more than the delay: they ended nothing yet.
+    def purge(self, rows: list[Row], wave: Wave) -> Iterator[list[Row]]:
+        # [!] A wave's own tuples may be older than its latest one by more than the delay: they ended nothing yet.
         self.before, self.mark = self.mark, max(self.mark, *(row.ts for row in rows))
         for stream in self.streams_to_purge(rows):
             leaving = [kept for kept in self.kept if kept.row.stream == stream and self.leaves(kept)]
             for kept in leaving:
-                kept.until = unit.first
+                kept.until = wave.first
             if leaving and self.node < self.case.nodes - 1 and self.case.placement == "slices":
                 yield [kept.row for kept in sorted(leaving, key=lambda kept: kept.row.ts)]
             else:
@@ -112,7 +112,7 @@ class SlowState:
             return self.mark - kept.row.ts >= self.case.end(kept.row.stream, self.node)
         return self.before - self.case.delay - kept.row.ts >= self.case.windows[kept.row.stream]
 
-    def probe(self, block: list[Row] | list[PartialRow], unit: Unit) -> Iterator[list[PartialRow]]:
+    def probe(self, block: list[Row] | list[PartialRow], wave: Wave) -> Iterator[list[PartialRow]]:
         for item in block:
             number, origin, members = (item.number, item.stream, {item.stream: item}) if isinstance(item, Row) else item
             target = next(stream for stream in self.case.orders[origin] if stream not in members)
@@ -131,8 +131,8 @@ class SlowState:
     def sees(self, kept: Kept, number: int) -> bool:
         return kept.since < number < kept.until
 
-    def drop(self, unit: int) -> None:
-        self.kept = [kept for kept in self.kept if kept.until > unit]
+    def drop(self, wave: int) -> None:
+        self.kept = [kept for kept in self.kept if kept.until > wave]
 
 
 class Crash(Exception):
@@ -164,13 +164,13 @@ class Ring:
         self.links: list[deque[Message]] = [deque() for _ in range(case.nodes)]
         self.ended: set[int] = set()
 
-    def run(self, units: Sequence[list[Row]], crash_after: int | None = None) -> list[Row]:
+    def run(self, waves: Sequence[list[Row]], crash_after: int | None = None) -> list[Row]:
         """Join a batch, and return what the state then holds; messages arrive as the dice say.
 
         Raises:
             Crash: After so many messages.
         """
-        waiting = deque(units)
+        waiting = deque(waves)
         while len(self.ended) < self.case.nodes:
             choices = [n for n, link in enumerate(self.links) if link]
             if waiting is not None and (not choices or self.dice.random() < 0.3):
@@ -179,7 +179,7 @@ class Ring:
                     self._carry(0, self.nodes[0].enter(rows, len(rows)))
                 else:
                     waiting = None  # type: ignore[assignment]
-                    self._carry(0, self.nodes[0].handle(EndOfInput()))
+                    self._carry(0, self.nodes[0].handle(EndOfInputMessage()))
                 continue
             assert choices, "the ring stands still"
             node = self.dice.choice(choices)
@@ -236,15 +236,15 @@ def random_batches(dice: random.Random, case: Case, tuples: int) -> list[list[Ro
     return [rows[low:high] for low, high in zip([0, *cuts], [*cuts, tuples], strict=True)]
 
 
-def in_units(dice: random.Random, rows: Sequence[Row], most: int) -> list[list[Row]]:
-    """Number a batch's tuples by arrival, and cut them into units."""
+def in_waves(dice: random.Random, rows: Sequence[Row], most: int) -> list[list[Row]]:
+    """Number a batch's tuples by arrival, and cut them into waves."""
     numbered = [Row(row.id, row.stream, row.ts, row.x, at) for at, row in enumerate(rows, 1)]
-    units = list[list[Row]]()
+    waves = list[list[Row]]()
     while numbered:
         size = dice.randint(1, most)
-        units.append(numbered[:size])
+        waves.append(numbered[:size])
         numbered = numbered[size:]
-    return units
+    return waves
 
 
 def expected(case: Case, batches: Sequence[Sequence[Row]]) -> list[frozenset[int]]:

@@ -15,11 +15,22 @@ from tests.exchange.ring_model import (
     Row,
     SlowState,
     expected,
-    in_units,
+    in_waves,
     random_batches,
     random_case,
 )
-from watersmeet.exchange.ring import Action, Build, Ended, EndOfInput, Partial, Probe, Release, Result, RingNode, Unit
+from watersmeet.exchange.ring import (
+    Action,
+    BuildMessage,
+    Ended,
+    EndOfInputMessage,
+    PartialMessage,
+    ProbeMessage,
+    ReleaseMessage,
+    Result,
+    RingNode,
+    Wave,
+)
 
 
 def play(
@@ -28,7 +39,7 @@ def play(
     node: type[RingNode] = RingNode,
     state: type[SlowState] = SlowState,
     crashes: bool = True,
-    unit: int | None = None,
+    wave: int | None = None,
     tuples: int = 24,
 ) -> tuple[list[frozenset[int]], list[frozenset[int]], int]:
     """Run random batches on a ring; return its results, those expected, and the most rows that a node held."""
@@ -38,10 +49,10 @@ def play(
     rows, mark, results, most = list[Row](), 0, list[frozenset[int]](), 0
     for batch in batches:
         while True:
-            units = in_units(dice, batch, unit or dice.choice((1, 1, 3)))
+            waves = in_waves(dice, batch, wave or dice.choice((1, 1, 3)))
             ring = Ring(case, rows, mark, dice, node, state)
             try:
-                after = ring.run(units, dice.randint(1, 60) if crashes and dice.random() < 0.15 else None)
+                after = ring.run(waves, dice.randint(1, 60) if crashes and dice.random() < 0.15 else None)
             except Crash:  # what came out is taken back: the batch runs again, interleaved otherwise
                 nodes = dice.randint(1, 5)
                 case = Case(
@@ -72,7 +83,7 @@ def test_every_result_comes_once(block: int) -> None:
 class DropsAtHome(RingNode):
     """A partial result that comes home is dropped, not probed with."""
 
-    def _continue(self, partial: Partial) -> Iterator[Action]:
+    def _continue(self, partial: PartialMessage) -> Iterator[Action]:
         if partial.maker == self.number and not partial.end:
             return
         yield from super()._continue(partial)
@@ -96,23 +107,23 @@ class PurgesNextOnly(TrustsSlices):
 
 
 class EndsWithEnd(RingNode):
-    """Rows that were handed on go as the END passes, though partial results of the unit come behind it."""
+    """Rows that were handed on go as the END passes, though partial results of the wave come behind it."""
 
-    def _continue(self, partial: Partial) -> Iterator[Action]:
+    def _continue(self, partial: PartialMessage) -> Iterator[Action]:
         yield from super()._continue(partial)
         if partial.end and self.number:
-            self._state.drop(partial.unit.last + 1)
+            self._state.drop(partial.wave.last + 1)
 
 
 class HandsOnAgain(SlowState):
-    """Rows that were handed on, and are kept for units under way, are handed on again."""
+    """Rows that were handed on, and are kept for waves under way, are handed on again."""
 
     def leaves(self, kept: Kept) -> bool:
         return self.is_too_old(kept)
 
 
 class TailDropsAtOnce(SlowState):
-    """The tail drops rows that its window has passed, though units under way still see them."""
+    """The tail drops rows that its window has passed, though waves under way still see them."""
 
     def ended(self, kept: list[Kept]) -> None:
         self.kept = [other for other in self.kept if other not in kept]
@@ -135,7 +146,7 @@ class SeesItsSuccessor(SlowState):
 class DropsNever(SlowState):
     """Rows that were handed on stay as long as the batch."""
 
-    def drop(self, unit: int) -> None:
+    def drop(self, wave: int) -> None:
         pass
 
 
@@ -169,9 +180,9 @@ def in_order(interleaved: int | None, delay: int = 0) -> Case:
 def test_purging_keeps_the_windows_of_tuples_in_order() -> None:
     """Property 1: no window need be tested; but only if all streams are purged."""
     for seed in range(40):
-        results, wanted, _ = play(seed, in_order(None), state=TrustsSlices, crashes=False, unit=1)
+        results, wanted, _ = play(seed, in_order(None), state=TrustsSlices, crashes=False, wave=1)
         assert results == wanted
-    wrong = [play(seed, in_order(None), state=PurgesNextOnly, crashes=False, unit=1) for seed in range(40)]
+    wrong = [play(seed, in_order(None), state=PurgesNextOnly, crashes=False, wave=1) for seed in range(40)]
     assert any(len(results) > len(wanted) for results, wanted, _ in wrong)
 
 
@@ -179,8 +190,8 @@ def test_rows_go_once_no_unit_can_see_them() -> None:
     """Figure 5 deletes at a later purge; a node need not keep its rows for that long."""
     kept, all_kept = 0, 0
     for seed in range(10):
-        kept += play(seed, in_order(9), crashes=False, unit=1, tuples=120)[2]
-        all_kept += play(seed, in_order(9), state=DropsNever, crashes=False, unit=1, tuples=120)[2]
+        kept += play(seed, in_order(9), crashes=False, wave=1, tuples=120)[2]
+        all_kept += play(seed, in_order(9), state=DropsNever, crashes=False, wave=1, tuples=120)[2]
     assert kept < all_kept / 2
 
 
@@ -196,71 +207,74 @@ class Scripted:
     def insert(self, rows: str, since: int) -> None:
         return None
 
-    def purge(self, rows: str, unit: Unit) -> list[str]:
+    def purge(self, rows: str, wave: Wave) -> list[str]:
         return self.moved
 
-    def probe(self, block: str, unit: Unit) -> list[str]:
+    def probe(self, block: str, wave: Wave) -> list[str]:
         return [f"{block}{more}" for more in self.found]
 
-    def drop(self, unit: int) -> None:
-        self.dropped.append(unit)
+    def drop(self, wave: int) -> None:
+        self.dropped.append(wave)
 
 
-ONE = Unit(1, 1)
+ONE = Wave(1, 1)
 
 
 def test_the_head_marks_the_last_partial_result_and_renews_the_mark() -> None:
     head = RingNode(0, 2, 4, Scripted(["old"], ["x", "y"]))
     assert [*head.enter("a", 1)] == [
-        Build("old"),
-        Probe(ONE, "a"),
-        Partial(ONE, 1, "ax", 0),
-        Partial(ONE, 1, "ay", 0, end=True),
+        BuildMessage("old"),
+        ProbeMessage(ONE, "a"),
+        PartialMessage(ONE, 1, "ax", 0),
+        PartialMessage(ONE, 1, "ay", 0, end=True),
     ]
-    assert [*head.handle(Partial(ONE, 1, "az", 1))] == [  # the other node's: it goes on, and is probed with
-        Partial(ONE, 1, "az", 1),
-        Partial(ONE, 2, "azx", 0),
-        Partial(ONE, 2, "azy", 0),
+    assert [*head.handle(PartialMessage(ONE, 1, "az", 1))] == [  # the other node's: it goes on, and is probed with
+        PartialMessage(ONE, 1, "az", 1),
+        PartialMessage(ONE, 2, "azx", 0),
+        PartialMessage(ONE, 2, "azy", 0),
     ]
-    assert [*head.handle(Partial(ONE, 1, "ay", 0, end=True))] == [
-        Partial(ONE, 2, "ayx", 0),
-        Partial(ONE, 2, "ayy", 0, end=True),
+    assert [*head.handle(PartialMessage(ONE, 1, "ay", 0, end=True))] == [
+        PartialMessage(ONE, 2, "ayx", 0),
+        PartialMessage(ONE, 2, "ayy", 0, end=True),
     ]
     assert [*head.enter("b", 1)] == []
-    *results, release, build, probe, first, last = head.handle(Partial(ONE, 2, "ayy", 0, end=True))
-    assert [*map(Result, ("ayyx", "ayyy"))] == results and release == Release(ONE)
-    assert (build, probe) == (Build("old"), Probe(Unit(2, 2), "b"))
+    *results, release, build, probe, first, last = head.handle(PartialMessage(ONE, 2, "ayy", 0, end=True))
+    assert [*map(Result, ("ayyx", "ayyy"))] == results and release == ReleaseMessage(ONE)
+    assert (build, probe) == (BuildMessage("old"), ProbeMessage(Wave(2, 2), "b"))
     assert (first.end, last.end) == (False, True)  # type: ignore[union-attr]
 
 
 def test_without_matches_the_mark_travels_alone() -> None:
     head = RingNode(0, 2, 3, Scripted([], []))
-    assert [*head.enter("a", 1)] == [Probe(ONE, "a"), Partial(ONE, 1, None, 0, end=True)]
-    assert [*head.handle(Partial(ONE, 1, None, 0, end=True))] == [Release(ONE)]
+    assert [*head.enter("a", 1)] == [ProbeMessage(ONE, "a"), PartialMessage(ONE, 1, None, 0, end=True)]
+    assert [*head.handle(PartialMessage(ONE, 1, None, 0, end=True))] == [ReleaseMessage(ONE)]
 
 
 def test_two_streams_need_no_mark() -> None:
     """The next tuples enter at once: whatever is under way is in front of them."""
     state = Scripted([], ["x"])
     head = RingNode(0, 2, 2, state)
-    assert [*head.enter("a", 1)] == [Probe(ONE, "a"), Result("ax"), Release(ONE)]
+    assert [*head.enter("a", 1)] == [ProbeMessage(ONE, "a"), Result("ax"), ReleaseMessage(ONE)]
     many = [action for _ in range(2000) for action in head.enter("b", 1)]
     assert len(many) == 6000 and state.dropped[-1] == 2002
 
 
 def test_the_tail_passes_on_partial_results_alone() -> None:
     tail = RingNode(1, 2, 3, Scripted(["old"], ["x"]))
-    assert [*tail.handle(Probe(ONE, "a"))] == [Partial(ONE, 1, "ax", 1)]
-    assert [*tail.handle(Partial(ONE, 1, "ay", 0, end=True))] == [Partial(ONE, 1, "ay", 0, end=True), Result("ayx")]
-    assert [*tail.handle(Partial(ONE, 1, "ax", 1))] == [Result("axx")]
-    assert [*tail.handle(Release(ONE))] == []
-    assert [*tail.handle(EndOfInput())] == [Ended()]
+    assert [*tail.handle(ProbeMessage(ONE, "a"))] == [PartialMessage(ONE, 1, "ax", 1)]
+    assert [*tail.handle(PartialMessage(ONE, 1, "ay", 0, end=True))] == [
+        PartialMessage(ONE, 1, "ay", 0, end=True),
+        Result("ayx"),
+    ]
+    assert [*tail.handle(PartialMessage(ONE, 1, "ax", 1))] == [Result("axx")]
+    assert [*tail.handle(ReleaseMessage(ONE))] == []
+    assert [*tail.handle(EndOfInputMessage())] == [Ended()]
 
 
 @pytest.mark.parametrize(("interleaved", "under_way"), [(None, 1), (1, 1), (3, 3)])
 def test_as_many_tuples_are_under_way_as_the_threshold_allows(interleaved: int | None, under_way: int) -> None:
     head = RingNode(0, 3, 3, Scripted([], []), interleaved)
-    probes = [action for _ in range(5) for action in head.enter("a", 1) if isinstance(action, Probe)]
+    probes = [action for _ in range(5) for action in head.enter("a", 1) if isinstance(action, ProbeMessage)]
     assert len(probes) == under_way
-    more = [*head.handle(Partial(ONE, 1, None, 0, end=True))]
-    assert sum(isinstance(action, Probe) for action in more) == 1
+    more = [*head.handle(PartialMessage(ONE, 1, None, 0, end=True))]
+    assert sum(isinstance(action, ProbeMessage) for action in more) == 1

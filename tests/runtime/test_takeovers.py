@@ -20,7 +20,7 @@ import pytest
 from tests.budget import one_in
 from tests.spilling.test_spill_cuts import MERGING, ONE, STRATEGIES, TREE, batches_of, setting_of
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.runtime.commit_protocol import (
@@ -172,7 +172,7 @@ class Driver(TreeRun):
         self.folder = self.folder.for_run("owner", f"run{self.number}", self.store.durable)
         state = manifests.last(self.store)
         number = 0 if state is None else state.batch + 1
-        tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
+        tree = self._tree("j", STRATEGIES[number % 3], GIVEN_ORDER)
         protocol = Protocol(tree, state or tree.start(), spilling=self.spilling, generation=self.number)
         protocol.begun = rounds.read_intent(self.store, number)
         self.offer(protocol, StateLoaded())

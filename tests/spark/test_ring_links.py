@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from watersmeet.exchange.ring_task import BrokenLink, Links, hosted_nodes
+from watersmeet.exchange.ring_task import BrokenLink, RingLinks, hosted_nodes
 from watersmeet.spark.run import ring_links
 from watersmeet.spark.run.ring_links import Mailbox, Rendezvous, accept_peers, connect_to, read_frame, send_frame
 
@@ -21,7 +21,7 @@ def attempt(task: int) -> Any:
     return SimpleNamespace(partition=task)
 
 
-def linked(meeting: Rendezvous, stack: ExitStack, nodes: int) -> list[Links]:
+def linked(meeting: Rendezvous, stack: ExitStack, nodes: int) -> list[RingLinks]:
     """Return the links of all tasks of a ring."""
     tasks = range(meeting.tasks)
     contexts = [meeting.connect(attempt(task), hosted_nodes(nodes, task, meeting.tasks)) for task in tasks]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, prepared
 from tests.budget import search
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
 from watersmeet.testing.dice import Dice
 
@@ -31,7 +31,7 @@ def test_in_the_end_results_are_the_oracles(case: dict[str, Any], dice: Dice, lu
         run.spilling = dice
         for at, rows in enumerate(batches):
             with limited(**case["limits"][at]) if "limits" in case else nullcontext():
-                how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN
+                how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER
                 run.step(how[0], rows, how[1], how[2])
                 assert run.results <= wanted.results
                 if lulls[at]:

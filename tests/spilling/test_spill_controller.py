@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, prepared
 from tests.budget import search
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
@@ -38,7 +38,7 @@ def test_in_the_end_results_are_the_oracles(case: dict[str, Any], spill: Spill, 
         run.spilling, run.partitions = Controller(spill, "seed"), spill.partitions
         for at, rows in enumerate(batches):
             with limited(**case["limits"][at]) if "limits" in case else nullcontext():
-                how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN
+                how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER
                 run.step(how[0], rows, how[1], how[2], now=at * 1_000_000)
                 assert run.results <= wanted.results
                 assert_bounded(run.progress[-1]["spilling"], spill)

@@ -18,7 +18,7 @@ import pytest
 from tests.budget import one_in
 from tests.runtime.test_cuts import NEVER, Cut, Cuttable, Frail, Moments, Sink
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given, joins, leaves
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
@@ -75,7 +75,7 @@ class Start(Cuttable, TreeRun):
         """Run a batch or a round; first of all a round that was begun."""
         found = manifests.last(self.store)
         number = 0 if found is None else found.batch + 1
-        tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
+        tree = self._tree("j", STRATEGIES[number % 3], GIVEN_ORDER)
         protocol = Protocol(tree, found or tree.start(), spilling=self.spilling)
         protocol.begun = rounds.read_intent(self.store, number)
         self._exchange = ("local", "shuffle")[number % 2]

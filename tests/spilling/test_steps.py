@@ -16,7 +16,7 @@ from tests.batch.test_engine import cases, prepared, scattered
 from tests.budget import search
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import Watch, state_of
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.query.windows import FOREVER, NEVER
@@ -33,7 +33,7 @@ def watched(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
     run.spilling, watch = dice, Watch(run, wanted)
     for at, rows in enumerate(batches):
         with limited(**case["limits"][at]) if "limits" in case else nullcontext():
-            how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN
+            how = case["strategies"][at], case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER
             watch.brought(rows)
             run.step(how[0], rows, how[1], how[2])
             watch.look()

@@ -12,7 +12,7 @@ from watersmeet.batch.closed_combinations import closing_mark
 from watersmeet.batch.intake_report import IntakeReport, StreamIntake, total
 from watersmeet.batch.measurements import hop_work, update_statistics, usage
 from watersmeet.batch.plan import (
-    GIVEN,
+    GIVEN_ORDER,
     UNKNOWN,
     BatchPlan,
     EventTimes,
@@ -74,7 +74,7 @@ class Operator:
     strategy: Strategy
     store: Store
     run: str
-    ordering: Ordering = GIVEN
+    ordering: Ordering = GIVEN_ORDER
     host: Host = UNKNOWN
     sides: bool = False
     samples: frozenset[str] | None = None

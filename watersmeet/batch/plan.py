@@ -23,7 +23,7 @@ from watersmeet.state.manifest.manifest import Manifest, StreamState
 from watersmeet.state.manifest.view import Machine, RunningStatistics, StateView, StreamView
 from watersmeet.state.store.store import Store
 
-GIVEN = Given()
+GIVEN_ORDER = Given()
 GROUPED = 4
 """The slices of time that a spilled unit spans: many small units cost more than they are worth."""
 Course = tuple[Step, ...]

@@ -5,75 +5,74 @@ takes a message and yields what follows from it, lazily. Links are first in, fir
 next and from the last to the first. Node 0 is the head, where tuples enter; the last node is the tail. Whoever drives
 the nodes carries the messages; what a node's part of the state is, and how it is probed, is injected as a `RingState`.
 
-Tuples enter in units: consecutive tuples in the order of arrival. A unit of one tuple, and one unit at a time, is the
-paper's PSP; several units at a time is PSP-I. What a message carries is opaque here: a `Block` of rows or of partial
+Tuples enter in waves: consecutive tuples in the order of arrival. A wave of one tuple, and one wave at a time, is the
+paper's PSP; several waves at a time is PSP-I. What a message carries is opaque here: a `Block` of rows or of partial
 results.
 
 Where the paper, read as printed, loses or doubles results, the rules here differ:
 
 - [!] A partial result that comes home is not passed on, but it is probed with like any other.
 - [!] A probe purges the state of every stream, not only of the one that it probes next.
-- [!] What a unit's partial results see at a node is what its probe saw there, however far the state has moved since:
+- [!] What a wave's partial results see at a node is what its probe saw there, however far the state has moved since:
   rows that came after the probe passed are not seen, and rows that later probes handed on are. Age would not tell.
-- [!] A row that was handed on is handed on once, and dropped here only when no unit that may see it is under way.
+- [!] A row that was handed on is handed on once, and dropped here only when no wave that may see it is under way.
 - [!] The tail drops rows by the same rule as the other nodes, not at once.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 Block = Any
 """Rows, or partial results: known to the state only."""
 
 
-class Unit(NamedTuple):
+class Wave(NamedTuple):
     """Tuples that enter the ring together: the numbers of the first and the last, counted from 1 in a batch."""
 
     first: int
     last: int
 
 
-class Build(NamedTuple):
+class BuildMessage(NamedTuple):
     """Rows to be kept; a neighbour handed them on, or they are new."""
 
     rows: Block
 
 
-class Probe(NamedTuple):
+class ProbeMessage(NamedTuple):
     """New tuples that look for partners at each node, once round the ring."""
 
-    unit: Unit
+    wave: Wave
     rows: Block
 
 
-class Partial(NamedTuple):
+class PartialMessage(NamedTuple):
     """Partial results on their way round the ring, back to the node that made them.
 
     Attributes:
-        unit: The tuples that they began with.
+        wave: The tuples that they began with.
         level: How many streams those have been joined with.
         block: The partial results; None if this is only an END.
         maker: The node that made them; it doesn't pass them on.
-        end: The paper's END flag: behind this, the head gets no partial result of that level from this unit.
+        end: The paper's END flag: behind this, the head gets no partial result of that level from this wave.
     """
 
-    unit: Unit
+    wave: Wave
     level: int
     block: Block | None
     maker: int
     end: bool = False
 
 
-class Release(NamedTuple):
-    """All of a unit's results have been found; rows that were kept only for it may go."""
+class ReleaseMessage(NamedTuple):
+    """All of a wave's results have been found; rows that were kept only for it may go."""
 
-    unit: Unit
+    wave: Wave
 
 
-class EndOfInput(NamedTuple):
-    """No more tuples enter in this batch; once all units are done, each node ends the batch."""
+class EndOfInputMessage(NamedTuple):
+    """No more tuples enter in this batch; once all waves are done, each node ends the batch."""
 
 
 class Result(NamedTuple):
@@ -86,7 +85,7 @@ class Ended(NamedTuple):
     """A node has ended the batch: everything that was to pass it has passed."""
 
 
-Message = Build | Probe | Partial | Release | EndOfInput
+Message = BuildMessage | ProbeMessage | PartialMessage | ReleaseMessage | EndOfInputMessage
 """What travels on a link."""
 Action = Message | Result | Ended
 """What follows from a message: messages to the next node, in this order, or results that leave the ring."""
@@ -98,36 +97,28 @@ class RingState(Protocol):
     def insert(self, rows: Block, since: int) -> Block | None:
         """Keep rows, and return those that are to be kept at a later node instead.
 
-        Units from `since + 1` on see them, but no unit before their own.
+        Waves from `since + 1` on see them, but no wave before their own.
 
         Args:
             rows: The rows.
             since: The last tuple whose probe has passed here.
         """
 
-    def purge(self, rows: Block, unit: Unit) -> Iterable[Block]:
+    def purge(self, rows: Block, wave: Wave) -> Iterable[Block]:
         """Yield rows to be kept at the next node from now on, oldest first; at the tail, those that may go.
 
-        They stay, visible to units before this one only, until they are dropped.
+        They stay, visible to waves before this one only, until they are dropped.
 
         Args:
-            rows: The tuples of the unit, which move slices and the watermark on.
-            unit: The unit that probes next.
+            rows: The tuples of the wave, which move slices and the watermark on.
+            wave: The wave that probes next.
         """
 
-    def probe(self, block: Block, unit: Unit) -> Iterable[Block]:
-        """Yield what tuples or partial results of a unit become here by one more stream, as far as its probe saw it."""
+    def probe(self, block: Block, wave: Wave) -> Iterable[Block]:
+        """Yield what tuples or partial results of a wave become here by one more stream, as far as its probe saw it."""
 
-    def drop(self, unit: int) -> None:
-        """Drop rows that no unit that holds this tuple or a later one can see."""
-
-
-@dataclass
-class _Entry:
-    """A unit that waits at the head."""
-
-    unit: Unit
-    rows: Block
+    def drop(self, wave: int) -> None:
+        """Drop rows that no wave that holds this tuple or a later one can see."""
 
 
 class RingNode:
@@ -138,7 +129,7 @@ class RingNode:
         nodes: How many nodes the ring has.
         streams: How many streams are joined, at least 2.
         state: Its part of the state.
-        interleaved: How many tuples may be under way at once (PSP-I); None for one unit at a time. For the head only.
+        interleaved: How many tuples may be under way at once (PSP-I); None for one wave at a time. For the head only.
     """
 
     def __init__(self, number: int, nodes: int, streams: int, state: RingState, interleaved: int | None = None) -> None:
@@ -146,9 +137,9 @@ class RingNode:
         self._is_tail = number == nodes - 1
         self._state = state
         self._passed = 0
-        self._under_way: deque[Unit] = deque()
+        self._under_way: deque[Wave] = deque()
         self._interleaved = interleaved
-        self._entrance: deque[_Entry] = deque()
+        self._entrance: deque[tuple[Wave, Block]] = deque()
         self._is_admitting = False
         self._ending = False
 
@@ -159,27 +150,27 @@ class RingNode:
             rows: The tuples, in the order of arrival.
             size: How many they are.
         """
-        first = (self._entrance[-1].unit.last if self._entrance else self._passed) + 1
-        self._entrance.append(_Entry(Unit(first, first + size - 1), rows))
+        first = (self._entrance[-1][0].last if self._entrance else self._passed) + 1
+        self._entrance.append((Wave(first, first + size - 1), rows))
         yield from self._admit()
 
     @property
     def has_entrance(self) -> bool:
-        """Whether no unit waits to be let in."""
+        """Whether no wave waits to be let in."""
         return not self._entrance
 
     def handle(self, message: Message) -> Iterator[Action]:
         """Yield what follows from a message; the caller takes it all before it hands over the next message."""
         match message:
-            case Build(rows):
+            case BuildMessage(rows):
                 yield from self._build(rows)
-            case Probe(unit, rows):
-                yield from self._probe(unit, rows)
-            case Partial():
+            case ProbeMessage(wave, rows):
+                yield from self._probe(wave, rows)
+            case PartialMessage():
                 yield from self._continue(message)
-            case Release(unit):
-                yield from self._release(unit)
-            case EndOfInput():
+            case ReleaseMessage(wave):
+                yield from self._release(wave)
+            case EndOfInputMessage():
                 self._ending = True
                 yield from self._admit() if self.number == 0 else self._end()
 
@@ -187,72 +178,72 @@ class RingNode:
         """1-1 of figure 3: insert."""
         elsewhere = self._state.insert(rows, self._passed)
         if elsewhere is not None:
-            yield Build(elsewhere)
+            yield BuildMessage(elsewhere)
 
-    def _probe(self, unit: Unit, rows: Block) -> Iterator[Action]:
+    def _probe(self, wave: Wave, rows: Block) -> Iterator[Action]:
         """2-1 to 2-4 of figure 3, with figure 5: purge, propagate, probe, propagate."""
-        for moved in self._state.purge(rows, unit):
+        for moved in self._state.purge(rows, wave):
             if not self._is_tail:
-                yield Build(moved)
+                yield BuildMessage(moved)
         if not self._is_tail:
-            yield Probe(unit, rows)
-        self._passed = unit.last
-        self._under_way.append(unit)
-        yield from self._ship(unit, 1, self._state.probe(rows, unit), end=self.number == 0)
+            yield ProbeMessage(wave, rows)
+        self._passed = wave.last
+        self._under_way.append(wave)
+        yield from self._ship(wave, 1, self._state.probe(rows, wave), end=self.number == 0)
 
-    def _continue(self, partial: Partial) -> Iterator[Action]:
+    def _continue(self, partial: PartialMessage) -> Iterator[Action]:
         """3-1 to 3-3 of figure 3: propagate, probe, propagate; the END is renewed when it is back at the head."""
         is_home = partial.maker == self.number
         if not is_home:
             yield partial
-        longer = () if partial.block is None else self._state.probe(partial.block, partial.unit)
-        yield from self._ship(partial.unit, partial.level + 1, longer, partial.end and is_home)
+        longer = () if partial.block is None else self._state.probe(partial.block, partial.wave)
+        yield from self._ship(partial.wave, partial.level + 1, longer, partial.end and is_home)
 
-    def _ship(self, unit: Unit, level: int, blocks: Iterable[Block], end: bool) -> Iterator[Action]:
+    def _ship(self, wave: Wave, level: int, blocks: Iterable[Block], end: bool) -> Iterator[Action]:
         """Yield blocks as partial results, or as results once they are complete; the last one with an END, if due."""
         if level == self._last_level:
             yield from map(Result, blocks)
-            if end:  # Theorem 1: of this unit, the head gets nothing more
-                yield from self._release(unit)
+            if end:  # Theorem 1: of this wave, the head gets nothing more
+                yield from self._release(wave)
             return
         before: Block | None = None
         for block in blocks:
             if before is not None:
-                yield Partial(unit, level, before, self.number)
+                yield PartialMessage(wave, level, before, self.number)
             before = block
         if before is not None or end:
-            yield Partial(unit, level, before, self.number, end)
+            yield PartialMessage(wave, level, before, self.number, end)
 
-    def _release(self, unit: Unit) -> Iterator[Action]:
-        """Drop what was kept only for a unit whose results are found, and pass that on."""
-        self._under_way.remove(unit)
+    def _release(self, wave: Wave) -> Iterator[Action]:
+        """Drop what was kept only for a wave whose results are found, and pass that on."""
+        self._under_way.remove(wave)
         self._state.drop(self._under_way[0].first if self._under_way else self._passed + 1)
         if not self._is_tail:
-            yield Release(unit)
+            yield ReleaseMessage(wave)
         if self.number == 0:
             yield from self._admit()
 
     def _admit(self) -> Iterator[Action]:
-        """Let units in that wait at the head, as far as those under way allow; end the batch once all are done."""
-        if self._is_admitting:  # the unit that was let in is done already: the loop below goes on
+        """Let waves in that wait at the head, as far as those under way allow; end the batch once all are done."""
+        if self._is_admitting:  # the wave that was let in is done already: the loop below goes on
             return
         self._is_admitting = True
-        while self._entrance and self._has_room(self._entrance[0].unit):
-            entry = self._entrance.popleft()
-            yield from self._build(entry.rows)
-            yield from self._probe(entry.unit, entry.rows)
+        while self._entrance and self._has_room(self._entrance[0][0]):
+            wave, rows = self._entrance.popleft()
+            yield from self._build(rows)
+            yield from self._probe(wave, rows)
         self._is_admitting = False
         if self._ending and not self._entrance and not self._under_way:
             yield from self._end()
 
-    def _has_room(self, unit: Unit) -> bool:
-        """Tell whether a unit may enter: nothing is under way, or not too much for interleaving."""
+    def _has_room(self, wave: Wave) -> bool:
+        """Tell whether a wave may enter: nothing is under way, or not too much for interleaving."""
         if not self._under_way:
             return True
-        return self._interleaved is not None and unit.last - self._under_way[0].first < self._interleaved
+        return self._interleaved is not None and wave.last - self._under_way[0].first < self._interleaved
 
     def _end(self) -> Iterator[Action]:
-        """End the batch: behind this, nothing comes on the link, since all units are done."""
+        """End the batch: behind this, nothing comes on the link, since all waves are done."""
         if not self._is_tail:
-            yield EndOfInput()
+            yield EndOfInputMessage()
         yield Ended()

@@ -15,30 +15,29 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from watersmeet.batch.intake_report import IntakeReport
-from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share, Ship
-from watersmeet.batch.node import Partial as PartialEvent
+from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import Attempt, Blocks, Task, Wire, guarded, messages, received
 from watersmeet.exchange.ring import (
     Action,
-    Build,
+    BuildMessage,
     Ended,
-    EndOfInput,
+    EndOfInputMessage,
     Message,
-    Partial,
-    Probe,
-    Release,
+    PartialMessage,
+    ProbeMessage,
+    ReleaseMessage,
     Result,
     RingNode,
-    Unit,
+    Wave,
 )
-from watersmeet.exchange.tasks import Output, finish
+from watersmeet.exchange.tasks import NodeOutput, finish
 from watersmeet.limits import adopt, limits
 from watersmeet.probe.partials import Partials
 
-UNITS_UNDER_WAY = 2
-"""How many units a node may have under way on average, unless the strategy says how many tuples."""
+WAVES_UNDER_WAY = 2
+"""How many waves a node may have under way on average, unless the strategy says how many tuples."""
 
 
 class Travelling(NamedTuple):
@@ -53,7 +52,7 @@ class BrokenLink(Exception):
     """A neighbour is gone: it has failed, and reports why, or its process has died."""
 
 
-class Links(Protocol):
+class RingLinks(Protocol):
     """Carries frames between the nodes of a ring; what one node sends to another arrives in the same order."""
 
     def send(self, node: int, frame: bytes) -> None:
@@ -67,7 +66,7 @@ class Links(Protocol):
         """
 
 
-Connect = Callable[[Attempt, Sequence[int]], AbstractContextManager[Links]]
+Connect = Callable[[Attempt, Sequence[int]], AbstractContextManager[RingLinks]]
 """Links a task that hosts some nodes to the tasks that host their neighbours; called in each task."""
 
 
@@ -111,20 +110,20 @@ class StoredChunks:
     def insert(self, rows: Travelling, since: int) -> None:
         """Do nothing: new tuples are in chunks already."""
 
-    def purge(self, rows: Travelling, unit: Unit) -> Iterable[Travelling]:
+    def purge(self, rows: Travelling, wave: Wave) -> Iterable[Travelling]:
         """Move nothing."""
         return ()
 
-    def probe(self, block: Travelling, unit: Unit) -> Iterator[Travelling | Emit]:
+    def probe(self, block: Travelling, wave: Wave) -> Iterator[Travelling | Emit]:
         """Yield what tuples or partial results become by the chunks that are probed at this node.
 
-        [!] All chunks of the batch are seen: which tuples had arrived is told by the arrival order, not by the unit.
+        [!] All chunks of the batch are seen: which tuples had arrived is told by the arrival order, not by the wave.
         """
         course, hop, rows = block
-        for action in self._node.handle(PartialEvent(rows.origin, course, hop, [rows])):
+        for action in self._node.handle(Partial(rows.origin, course, hop, [rows])):
             yield Travelling(action.course, action.hop, action.block) if isinstance(action, Ship) else action  # type: ignore[misc]
 
-    def drop(self, unit: int) -> None:
+    def drop(self, wave: int) -> None:
         """Drop nothing."""
 
 
@@ -138,7 +137,7 @@ class RingTask:
         links: Carries what they send.
     """
 
-    def __init__(self, plan: BatchPlan, attempt: Attempt, nodes: Sequence[int], links: Links) -> None:
+    def __init__(self, plan: BatchPlan, attempt: Attempt, nodes: Sequence[int], links: RingLinks) -> None:
         self._plan, self._links, self._attempts = (
             plan,
             links,
@@ -150,7 +149,7 @@ class RingTask:
             number: RingNode(number, size, plan.stages + 1, StoredChunks(node), self._interleaved)
             for number, node in self._nodes.items()
         }
-        self._outputs = {node: Output(plan, attempt, self._nodes[node]) for node, attempt in self._attempts.items()}
+        self._outputs = {node: NodeOutput(plan, attempt, self._nodes[node]) for node, attempt in self._attempts.items()}
         self._wire = Wire(plan.query, plan.placement.tracked)
         self._ended: set[int] = set()
         self._sent = dict.fromkeys(nodes, (0, 0))
@@ -159,11 +158,11 @@ class RingTask:
     def _interleaved(self) -> int:
         """How many tuples may be under way at once."""
         given = self._plan.placement.interleaved
-        return self._unit_rows * UNITS_UNDER_WAY * self._plan.placement.nodes if given is None else given
+        return self._wave_rows * WAVES_UNDER_WAY * self._plan.placement.nodes if given is None else given
 
     @property
-    def _unit_rows(self) -> int:
-        """The size of a unit."""
+    def _wave_rows(self) -> int:
+        """The size of a wave."""
         given = self._plan.placement.interleaved
         return limits().block_rows if given is None else min(given, limits().block_rows)
 
@@ -176,25 +175,25 @@ class RingTask:
         for node in self._nodes.values():
             for _ in node.handle(Arrived(intakes, probe=False)):
                 raise AssertionError("Nothing has probed yet.")
-        units = self._units() if 0 in self._nodes else None
+        waves = self._waves() if 0 in self._nodes else None
         while len(self._ended) < len(self._nodes):
-            if units is not None and self._ring[0].has_entrance:
-                unit = next(units, None)
-                head, units = self._ring[0], units if unit else None
-                self._carry_out(0, head.enter(unit, len(unit.rows)) if unit else head.handle(EndOfInput()))
+            if waves is not None and self._ring[0].has_entrance:
+                wave = next(waves, None)
+                head, waves = self._ring[0], waves if wave else None
+                self._carry_out(0, head.enter(wave, len(wave.rows)) if wave else head.handle(EndOfInputMessage()))
                 continue
             number, frame = self._links.receive()
             self._carry_out(number, self._ring[number].handle(self._read(number, frame)))
         return [self._report(node) for node in self._nodes]
 
-    def _units(self) -> Iterator[Travelling]:
+    def _waves(self) -> Iterator[Travelling]:
         """Yield the tuples that probe, course by course."""
         head = self._nodes[0]
         for origin in range(len(self._plan.query.streams)):
             for course in range(len(head.courses(origin))):
                 for block in head.probing_tuples(origin, course):
-                    for start in range(0, len(block), self._unit_rows):
-                        yield Travelling(course, 0, block.slice(start, min(self._unit_rows, len(block) - start)))
+                    for start in range(0, len(block), self._wave_rows):
+                        yield Travelling(course, 0, block.slice(start, min(self._wave_rows, len(block) - start)))
 
     def _carry_out(self, number: int, actions: Iterable[Action]) -> None:
         """Send what a node sends, write what it emits, and end its batch when it is time."""
@@ -223,15 +222,15 @@ class RingTask:
     def _frames(self, number: int, message: Message) -> Iterator[bytes]:
         """Yield a message as it travels; rows may come in several frames, of which the last ends it."""
         match message:
-            case Probe(unit, rows):
-                yield self._frame(number, {"probe": [*unit]}, rows)
-            case Partial(unit, level, block, maker, end):
-                yield self._frame(number, {"partial": [*unit], "level": level, "maker": maker, "end": end}, block)
-            case Release(unit):
-                yield self._frame(number, {"release": [*unit]}, None)
-            case EndOfInput():
+            case ProbeMessage(wave, rows):
+                yield self._frame(number, {"probe": [*wave]}, rows)
+            case PartialMessage(wave, level, block, maker, end):
+                yield self._frame(number, {"partial": [*wave], "level": level, "maker": maker, "end": end}, block)
+            case ReleaseMessage(wave):
+                yield self._frame(number, {"release": [*wave]}, None)
+            case EndOfInputMessage():
                 yield self._frame(number, {"end": True}, None)
-            case Build():
+            case BuildMessage():
                 raise AssertionError("Chunks don't move during a batch.")
 
     def _frame(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
@@ -251,12 +250,12 @@ class RingTask:
         header, body = _unpack(frame)
         block = self._block(number, header, body) if len(body) else None
         if "probe" in header:
-            return Probe(Unit(*header["probe"]), block)
+            return ProbeMessage(Wave(*header["probe"]), block)
         if "release" in header:
-            return Release(Unit(*header["release"]))
+            return ReleaseMessage(Wave(*header["release"]))
         if "partial" in header:
-            return Partial(Unit(*header["partial"]), header["level"], block, header["maker"], header["end"])
-        return EndOfInput()
+            return PartialMessage(Wave(*header["partial"]), header["level"], block, header["maker"], header["end"])
+        return EndOfInputMessage()
 
     def _block(self, number: int, header: dict[str, Any], body: pa.Buffer) -> Travelling:
         origin, course, hop = header["origin"], header["course"], header["hop"]

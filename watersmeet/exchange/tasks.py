@@ -222,13 +222,13 @@ def write(plan: BatchPlan, attempt: Attempt, node: Node, actions: Iterable[Actio
     Results, and in separate files the combinations that Spark must decide, are written to the store under names unique
     to the task attempt.
     """
-    written = Output(plan, attempt, node)
+    written = NodeOutput(plan, attempt, node)
     for action in actions:
         written.take(action)
     return written.close()
 
 
-class Output:
+class NodeOutput:
     """Writes what a node emits, and collects its reports.
 
     Args:

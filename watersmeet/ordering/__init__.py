@@ -1,4 +1,4 @@
-"""The order in which the streams are probed, one ordering a file; `base.py` has the interface and the default.
+"""The order in which the streams are probed, one ordering a file; `join_order.py` has the interface and the default.
 
 Invariant: an order changes how much work a result takes, never which results there are.
 """

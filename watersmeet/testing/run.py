@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.plan import GIVEN, BatchPlan
+from watersmeet.batch.plan import GIVEN_ORDER, BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.batch.worker import Worker
 from watersmeet.errors import StateError
@@ -175,7 +175,7 @@ class Run(Runtime):
         strategy: Strategy,
         arrivals: Rows,
         exchange: str = "local",
-        ordering: Ordering = GIVEN,
+        ordering: Ordering = GIVEN_ORDER,
         now: int | None = None,
         within: Mapping[str, Rows] | None = None,
     ) -> None:
@@ -186,14 +186,19 @@ class Run(Runtime):
         self._offer(protocol, BatchOffered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
 
     def run_round(
-        self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN, all: bool = False, now: int = 0
+        self,
+        strategy: Strategy,
+        exchange: str = "local",
+        ordering: Ordering = GIVEN_ORDER,
+        all: bool = False,
+        now: int = 0,
     ) -> bool:
         """Run a round, which makes owed probes; return whether there was one to run."""
         protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {}
         return self._offer(protocol, QuietPeriod(now / 1e6, all))
 
-    def finish(self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN) -> bool:
+    def finish(self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN_ORDER) -> bool:
         """Make all owed probes and close everything for good; return whether there was anything to do."""
         self._arrivals, rounds = {}, 0
         while self._offer(self._prepare(strategy, exchange, ordering), QuietPeriod(final=True)):

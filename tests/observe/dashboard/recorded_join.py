@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -48,7 +48,7 @@ class Timed(Run):
     def bring(self, rows: list[tuple[int, dict[str, Any]]], strategy: Strategy | None = None) -> None:
         """Run the next batch, two seconds after the one before."""
         self.clock += 2
-        protocol = self._prepare(strategy or PSP(nodes=2), "local", GIVEN)
+        protocol = self._prepare(strategy or PSP(nodes=2), "local", GIVEN_ORDER)
         protocol.due = self.due
         self._arrivals = {protocol.tree.path: rows}
         self._offer(protocol, BatchOffered(protocol.state.offered + 1, self.clock, int(self.clock * SECOND)))

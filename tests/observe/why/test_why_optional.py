@@ -20,7 +20,7 @@ from tests.batch.test_asof import query_of
 from tests.batch.test_optional import cases, conditions_of, steady
 from tests.budget import search
 from tests.observe.why.test_why_joins import DUCK, put_out
-from watersmeet.batch.plan import GIVEN
+from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
 from watersmeet.observe.why.answer import Answer, Combination
 from watersmeet.observe.why.join_state import JoinState
@@ -107,7 +107,7 @@ def run_case_of(case: dict[str, Any], folder: Path, has_results: bool) -> Observ
             rows.append((names.index(name), row))
             arrivals.append(oracle.Arrival(at, name, ts, content_key(row), row))
         with limited(**case["limits"][at]):
-            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN)
+            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN_ORDER)
         new = [result for result in run.results if result not in batch_of]
         batch_of |= dict.fromkeys(new, at)
         columns = {f"{name}_id": pa.array([ids[n] for ids, _ in new], pa.int64()) for n, name in enumerate(names)}

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import IO, Any, Self
 
 from watersmeet.exchange.message import Attempt
-from watersmeet.exchange.ring_task import BrokenLink, Connect, Links
+from watersmeet.exchange.ring_task import BrokenLink, Connect, RingLinks
 
 NONCE = 32
 HANDSHAKE_SECONDS = 10.0
@@ -158,7 +158,7 @@ class Rendezvous:
         address, secret, tasks = (self.host, self._server.getsockname()[1]), self._secret, self.tasks
 
         @contextmanager
-        def connect(attempt: Attempt, nodes: Sequence[int]) -> Iterator[Links]:
+        def connect(attempt: Attempt, nodes: Sequence[int]) -> Iterator[RingLinks]:
             with TaskLinks(nodes) as links:
                 links.open(address, secret, attempt.partition, tasks)
                 yield links
