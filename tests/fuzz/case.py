@@ -25,7 +25,7 @@ from watersmeet.query.windows import Window
 from watersmeet.testing import oracle
 
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
-EXCHANGES = ("driver", "driver", "driver", "driver", "local", "shuffle")
+EXCHANGES = ("driver", "driver", "driver", "driver", "local", "ring", "shuffle")
 ORDERS = ("given", "given", "selectivity", "histogram")
 CONDITIONS = 3
 """Conditions tried on one set of rows."""

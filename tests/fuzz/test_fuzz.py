@@ -38,7 +38,7 @@ def test_a_seed_gives_the_same_cases() -> None:
 
 def test_cases_cover_what_they_should() -> None:
     made = [case for seed in range(300) for case in cases(seed)]
-    assert {case.exchange for case in made} == {None, "driver", "local", "shuffle"}
+    assert {case.exchange for case in made} == {None, "driver", "local", "ring", "shuffle"}
     assert {type(case.strategy) for case in made} == {wm.PSP, wm.ATR, wm.CTR, wm.DSJ, wm.Hash, wm.Central, wm.Auto}
     assert {type(shape.window) for case in made for shape in case.data.shapes} == set(oracle.Window.__args__)
     assert {c.kind.name for case in made for shape in case.data.shapes for c in shape.columns} == {

@@ -23,7 +23,7 @@ from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run.content import content_hash
 from watersmeet.testing import oracle, stream_batches, write_batches
 
-EXCHANGES = ("driver", "local", "shuffle")
+EXCHANGES = ("driver", "local", "ring", "shuffle")
 """How partial results travel; results must not depend on it."""
 
 

@@ -25,7 +25,7 @@ FIELDS: Mapping[str, str] = {
     "latencyMs.p95": "95 % had",
     "latencyMs.p99": "99 % had",
     "strategy": "the strategy with its options",
-    "exchange": "how jobs run: `driver`, `local` or `shuffle`",
+    "exchange": "how jobs run: `driver`, `local`, `shuffle` or `ring`",
     "process": "where the batch ran: `driver` or `task`",
     "warnings": "what to look at, in sentences; see docs/semantics.md",
     "hints": "conditions that would make the join faster; each is given once; see docs/asking.md",
