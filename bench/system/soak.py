@@ -185,8 +185,8 @@ def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int, sec
     end = at + seconds
     with progress("Soak", batches) as bar:
         while done < batches and query.isActive and at < end:
-            time.sleep(0.02)
-            last = query.progress[-1]["batchId"] + 1 if query.progress else 0
+            time.sleep(0.05)
+            last = batches_of(query)
             if last < done + EVERY:
                 continue
             now = time.monotonic()
@@ -195,8 +195,14 @@ def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int, sec
             except (psutil.Error, FileNotFoundError):
                 continue  # a process or a file that went while it was looked at
             bar.update(bar.task_ids[0], completed=last)
-            done, at = query.progress[-1]["batchId"] + 1, time.monotonic()
+            done, at = batches_of(query), time.monotonic()
     return samples
+
+
+def batches_of(query: JoinQuery) -> int:
+    """Return how many batches are done, from Spark: to format the progress of 500 of ours takes as long as a batch."""
+    last = query.lastProgress
+    return 0 if last is None else int(last["batchId"]) + 1
 
 
 def slope(samples: Sequence[Sample], name: str) -> float:

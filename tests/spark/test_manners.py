@@ -1,8 +1,10 @@
 """What users see of a join that runs: in notebooks, in consoles, in Spark's own screens."""
 
+import gc
 import html
 import json
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +67,34 @@ def test_what_is_no_share(given: str) -> None:
     with pytest.raises(wm.DefinitionError) as caught:
         checks.parse_share("lateWarning", given)
     assert str(caught.value) == f"option('lateWarning', '{given}') must be a share from 0 to 1, such as 0.05."
+
+
+@pytest.mark.spark
+def test_nothing_holds_a_query_that_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+    """[!] Python holds what the JVM calls, and the JVM what Python refers to: a cycle that no collector sees."""
+    for name in "ab":
+        times = pa.array([BEGIN + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
+        write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": times})])
+    frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
+    callbacks: Any = spark.sparkContext._gateway
+    runners, before = [], len(callbacks.gateway_property.pool)
+    for at in range(2):
+        join = wm.join(*(wm.stream(name, frame, time="ts", window="30 seconds") for name, frame in frames.items()))
+        writer = join.writeStream.format("noop").option("checkpointLocation", str(tmp_path / f"state{at}"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert query.progress[-1]["outputRows"] == 9
+        runners.append(weakref.ref(query._runner))
+    del join, writer, query
+    jvm: Any = spark._jvm
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        gc.collect()
+        jvm.System.gc()  # Spark's part of a query goes with its last reference, and then Python's callback
+        if [runner() for runner in runners] == [None, None] and len(callbacks.gateway_property.pool) <= before:
+            return
+        time.sleep(0.2)
+    pytest.fail(f"{[runner() for runner in runners]}, callbacks: {before} and {len(callbacks.gateway_property.pool)}")
 
 
 @pytest.mark.spark

@@ -227,6 +227,85 @@ def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], wher
     assert answers(joined(frames, where).toDF()) == by_spark(frames, guarded)
 
 
+MAPS = {
+    "map": "map({x}, 1, {y}, 2)",
+    "map_from_arrays": "map_from_arrays(array({x}, {y}), array(1, 2))",
+    "map_from_entries": "map_from_entries(array(named_struct('k', {x}, 'v', 1), named_struct('k', {y}, 'v', 2)))",
+    "map_concat": "map_concat(map({x}, 1), map({y}, 2))",
+    "str_to_map": "str_to_map({x} || ':1,' || {y} || ':2')",
+    "str_to_map by": "str_to_map({x} || '=1&' || {y} || '=2', '&', concat(left({x}, 0), '='))",
+    "transform_keys": "transform_keys(map({x} || '1', 1, {y} || '2', 2), (k, v) -> ascii(k))",
+}
+"""Calls that make maps of two keys, and raise if these are the same."""
+
+
+@pytest.fixture(scope="module")
+def keys(spark: SparkSession) -> list[DataFrame]:
+    """Two streams with words, of which one is NULL."""
+    texts: list[list[str | None]] = [["a", "b", None, "a", "c", "d"], ["a", "c", "b", "d"]]
+    moment = START.replace(tzinfo=None)
+    tuples = [[(at, moment, s, s, 6 // (at + 1)) for at, s in enumerate(some)] for some in texts]
+    return [
+        spark.createDataFrame(some, "id long, ts timestamp, s string, t string, n int").coalesce(1) for some in tuples
+    ]
+
+
+@pytest.mark.parametrize("untrusted", [False, True])
+@pytest.mark.parametrize("call", MAPS)
+def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame], call: str, untrusted: bool) -> None:
+    """[!] What makes maps in Spark keeps what it was given before it raised."""
+    a, c = ("ascii('a')", "ascii('c')") if call == "transform_keys" else ("'a'", "'c'")
+    made = MAPS[call].format(x="a.s", y="b.s")
+    where = f"cardinality({made}) = 2 AND element_at({made}, {a}) IS NULL"
+    wanted = by_spark(keys, f"CASE WHEN a.s <> b.s THEN {where} ELSE false END")
+    assert wanted == [(1, 1), (1, 3), (4, 2), (4, 3), (5, 1), (5, 2)]
+    assert answers(joined(keys, f"a.s <> b.s AND {where}", untrusted=untrusted).toDF()) == wanted
+
+    pairs = keys[0].crossJoin(keys[1].select(F.col("s").alias("u"))).coalesce(1)
+    made = MAPS[call].format(x="a.s", y="a.u")
+    where = f"element_at({made}, {c}) = b.n"
+    wanted = by_spark([pairs, keys[1]], f"CASE WHEN a.s <> a.u THEN {where} ELSE false END")
+    assert wanted
+    assert answers(joined([pairs, keys[1]], f"{where} AND a.s <> a.u", untrusted=untrusted).toDF()) == wanted
+    with pytest.raises(Exception, match="an error when Spark computed"):
+        joined([pairs, keys[1]], where, untrusted=untrusted).toDF().collect()
+
+
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_a_map_whose_values_cannot_be_computed_does_no_harm_to_others(keys: list[DataFrame], untrusted: bool) -> None:
+    """[!] Where Spark computes values one by one, the first is in the builder when the second raises."""
+    made = "transform(array(a.n), n -> cardinality(map_filter(map('p', n, 'q', 6 div (n - 2)), (k, v) -> v < 0)))[0]"
+    where = f"{made} + 0 * b.n = 1 AND a.n <> 2"
+    wanted = by_spark(keys, f"CASE WHEN a.n <> 2 THEN {made} + 0 * b.n = 1 ELSE false END")
+    assert wanted
+    assert answers(joined(keys, where, untrusted=untrusted).toDF()) == wanted
+
+
+def test_the_keys_of_maps_are_taken_for_the_same_as_in_spark(keys: list[DataFrame]) -> None:
+    guarded = "a.id < b.id AND size(map(make_interval(0, a.id), 1, make_interval(0, b.id), 2)) = 2"
+    assert answers(joined(keys, guarded).toDF()) == by_spark(keys, "a.id < b.id")
+    zeros = "a.id < 2 AND b.id < 2 AND size(map(a.id * 0D, 1, b.id * -0D, 2)) = 1"
+    with pytest.raises(Exception, match="a key is NULL or occurs twice"):
+        joined(keys, zeros).toDF().collect()
+    where = "size(map_concat(map(a.s, 1), map(b.s, 2))) = 1 AND a.s IS NOT NULL AND a.id >= 0"
+    entries = "cardinality(map_from_entries(array(named_struct('k', a.s, 'v', b.n), if(b.n > 1, named_struct('k', 'e', 'v', 1), NULL))))"
+    spark = keys[0].sparkSession
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        assert answers(joined(keys, where).toDF()) == by_spark(keys, "a.s = b.s")
+        assert answers(joined(keys, zeros).toDF()) == by_spark(keys, "a.id < 2 AND b.id < 2")
+        assert answers(joined(keys, f"{entries} IS NULL AND a.s IS NOT NULL").toDF()) == by_spark(
+            keys, "b.n <= 1 AND a.s IS NOT NULL"
+        )
+    finally:
+        spark.conf.unset("spark.sql.mapKeyDedupPolicy")
+
+
+def test_what_spark_finds_without_a_map_needs_no_test(keys: list[DataFrame]) -> None:
+    where = "map(a.s, 1, b.s, 2)['c'] = 1"
+    assert answers(joined(keys, where).toDF()) == by_spark(keys, where) != []
+
+
 UNGUARDED = [
     "1 / a.n > b.n",
     "1 / a.n > b.n AND regexp_like(concat('oo', a.id), b.p)",

@@ -325,7 +325,7 @@ class JoinWriter:
         stream = stream.queryName(self._name) if self._name else stream
         stream = stream.trigger(**self._trigger) if self._trigger else stream
         try:
-            query = stream.foreachBatch(runner).start()
+            query = stream.foreachBatch(runner.callback()).start()
         except (Py4JJavaError, SparkRuntimeException) as error:
             raise failure(error, runner.checkpoint.offsets.checkpoint, runner.checkpoint.lease) from error
         return JoinQuery(query, join, runner, self._ends)

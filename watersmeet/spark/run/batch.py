@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
 from typing import Any, NoReturn
+from weakref import ref
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -113,7 +114,7 @@ class Checkpoint:
 
 @dataclass
 class BatchRunner(Runtime):
-    """Runs the batches of one start of a query; Spark's foreachBatch calls it.
+    """Runs the batches of one start of a query; Spark's foreachBatch calls it (see `callback`).
 
     Attributes:
         frames: The frames of the join, with its inner joins.
@@ -218,6 +219,22 @@ class BatchRunner(Runtime):
         return measure(self.tree.operator.view(self.protocol.state))
 
     # -- called by Spark
+
+    def callback(self) -> Callable[[DataFrame, int], None]:
+        """Return what Spark is to call; the lease of a running query keeps the runner alive.
+
+        [!] What Spark calls is held until Spark's query is no longer used, and that is used as long as the runner is
+        there: a cycle through Python and the JVM, which neither's garbage collection sees. So the runner isn't held.
+        """
+        runner = ref(self)
+
+        def run_batch(batch: DataFrame, number: int) -> None:
+            running = runner()
+            if running is None:
+                raise BatchInterruption
+            running(batch, number)
+
+        return run_batch
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run one batch, after any interrupted round."""

@@ -49,6 +49,8 @@ WRAPPERS = frozenset({"Alias", "Cast", "LambdaFunction"})
 """Nodes that may have the origin of a call, around it."""
 ErrorAt = Callable[[str, ParsedNode], Exception]
 """Makes an error that underlines a part."""
+Make = Callable[[ParsedNode, Sequence[Any]], Any]
+"""Returns the node of a call with other arguments."""
 CallTypes = tuple[list[T.DataType], T.DataType]
 """The types of a call's arguments, and of its value."""
 
@@ -185,13 +187,17 @@ class ValueLimits(ABC):
         spark: The session.
         trees: The text as Spark parsed it, piece by piece.
         error: Makes an error that underlines a part.
+        make: Makes the node of a call whose value may be made; None for the call as it is, with other arguments.
 
     Raises:
         SqlError: If a constant size is beyond the limit.
     """
 
-    def __init__(self, spark: SparkSession, trees: Sequence[ParsedNode], error: ErrorAt) -> None:
+    def __init__(
+        self, spark: SparkSession, trees: Sequence[ParsedNode], error: ErrorAt, make: Make | None = None
+    ) -> None:
         self._spark, self._builder, self._error = spark, NodeBuilder(spark), error
+        self._make = make or self._builder.with_children
         self._types: dict[ParsedNode, CallTypes] = {}
         # [!] Innermost first: what is inside a constant is known to be small when the constant is computed.
         parts = [part for tree in trees for part in reversed([*tree.walk()])]
@@ -206,13 +212,13 @@ class ValueLimits(ABC):
         return part in self._types
 
     def guard(self, part: ParsedNode, children: list[Any]) -> Any:
-        """Return the node of a call that raises if its value is too large; None if it needs no test.
+        """Return the node of a part; that of a call raises if its value is too large.
 
         Args:
-            part: The call.
-            children: Its arguments, as nodes.
+            part: The part.
+            children: Its children, as nodes.
         """
-        return self._guard(part, children) if self.is_guarded(part) else None
+        return self._guard(part, children) if self.is_guarded(part) else self._make(part, children)
 
     @abstractmethod
     def _may_grow(self, part: ParsedNode) -> bool:
@@ -313,9 +319,9 @@ class UntrustedLimits(ValueLimits):
 
     def _guard(self, part: ParsedNode, children: list[Any]) -> Any:
         if name_of(part) in HOLDERS:
-            value = self._builder.column(self._builder.with_children(part, children))
+            value = self._builder.column(self._make(part, children))
             _, kind = self._types[part]
-            return self._builder.node(_bind(value, lambda value: self._limited(part, width(value, kind), value)))
+            return self._builder.node(bind(value, lambda value: self._limited(part, width(value, kind), value)))
         return self._builder.node(self._test_first(part, [self._builder.column(child) for child in children]))
 
     def _test_first(self, part: ParsedNode, columns: list[Column]) -> Column:
@@ -325,13 +331,13 @@ class UntrustedLimits(ValueLimits):
         def call(variable: Callable[[int], Column]) -> Column:
             arguments = [variable(at) if at in varying else column for at, column in enumerate(columns)]
             nodes = [self._builder.node(argument) for argument in arguments]
-            value = self._builder.column(part.handle.withNewChildren(self._builder.sequence(nodes)))
+            value = self._builder.column(self._make(part, nodes))
             return self._limited(part, self._bound(part, arguments), value)
 
         if not varying:
             return call(lambda at: columns[at])
         struct = F.struct(*(columns[at].alias(f"a{at}") for at in varying))
-        return _bind(struct, lambda row: call(lambda at: row[f"a{at}"]))
+        return bind(struct, lambda row: call(lambda at: row[f"a{at}"]))
 
     def _bound(self, part: ParsedNode, columns: Sequence[Column]) -> Column:
         name, (types, kind) = name_of(part), self._types[part]
@@ -347,7 +353,7 @@ def _too_large(part: ParsedNode) -> str:
     return f"{name_of(part)} would make a value of more than {limits().value_bytes:,} bytes"
 
 
-def _bind(value: Column, body: Callable[[Column], Column]) -> Column:
+def bind(value: Column, body: Callable[[Column], Column]) -> Column:
     """Return a function of a value that is computed once."""
     return F.get(F.transform(F.array(value), body), F.lit(0))
 

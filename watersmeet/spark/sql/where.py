@@ -37,6 +37,7 @@ from watersmeet.spark.sql.convert import Converter
 from watersmeet.spark.sql.gaps import GapReader
 from watersmeet.spark.sql.hoist import ComputedColumn, Hoist, cannot_raise, collation
 from watersmeet.spark.sql.implicit_casts import warn_of_casts
+from watersmeet.spark.sql.map_keys import MapKeys
 from watersmeet.spark.sql.source_text import ConditionText, UnplacedText
 from watersmeet.spark.sql.untrusted import check_plan, check_tree
 from watersmeet.spark.sql.value_limits import MakerLimits, UntrustedLimits
@@ -217,7 +218,10 @@ class _WhereCompiler:
         self._empty = spark.createDataFrame([], T.StructType(fields))
         if untrusted:
             check_tree(spark, [self._tree], self._text.error, self._calls_predicate)
-        self._limits = (UntrustedLimits if untrusted else MakerLimits)(spark, [self._tree], self._text.error)
+        # What is measured, Spark doesn't simplify.
+        self._map_keys = MapKeys(spark, self._tree, simplified=not untrusted)
+        limits = UntrustedLimits if untrusted else MakerLimits
+        self._limits = limits(spark, [self._tree], self._text.error, self._map_keys.make)
         self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._cannot_raise, self._limits)
 
     def _calls_predicate(self, part: ParsedNode) -> bool:
@@ -266,6 +270,7 @@ class _WhereCompiler:
         if self._untrusted:
             check_plan(plan, lambda problem, node: self._text.error(problem, None))
         self._limits.learn_types(plan)
+        self._map_keys.learn_types(plan)
         nodes = [node for alias in items(plan.expressions()) for node in items(alias.children())]
         reader = GapReader(self._spark, self._streams, self._dialect)
         self._gaps = [reader.read(node) for node, _ in zip(nodes, clauses, strict=False)]
