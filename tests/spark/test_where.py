@@ -288,7 +288,8 @@ def test_the_keys_of_maps_are_taken_for_the_same_as_in_spark(keys: list[DataFram
     with pytest.raises(Exception, match="a key is NULL or occurs twice"):
         joined(keys, zeros).toDF().collect()
     where = "size(map_concat(map(a.s, 1), map(b.s, 2))) = 1 AND a.s IS NOT NULL AND a.id >= 0"
-    entries = "cardinality(map_from_entries(array(named_struct('k', a.s, 'v', b.n), if(b.n > 1, named_struct('k', 'e', 'v', 1), NULL))))"
+    second = "if(b.n > 1, named_struct('k', 'e', 'v', 1), NULL)"
+    entries = f"cardinality(map_from_entries(array(named_struct('k', a.s, 'v', b.n), {second})))"
     spark = keys[0].sparkSession
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     try:
