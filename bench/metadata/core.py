@@ -21,7 +21,7 @@ from bench.metadata.reference import STREAMS, batches
 from bench.metadata.run import WHERE, Figures, Kind, figures
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
-from watersmeet.exchange.stages import inline
+from watersmeet.exchange.exchanges import run_local
 from watersmeet.exchange.tasks import CONTENT, STREAM
 from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.placement import Central
@@ -89,7 +89,7 @@ class CoreRun(Run):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job in one task."""
-        return inline(Here([[self.block]]), plan, 1)
+        return run_local(Here([[self.block]]), plan, 1)
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Copy the results to where they are read."""

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from bench.common import RESULTS, console, listing, progress
 from bench.system.emulation import CAPTION, run, waiting_session
-from watersmeet.cost.strategy_costs import psp_cost
+from watersmeet.cost.cost_model import psp_cost
 from watersmeet.workload import numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 20.0, 14, 2, 6.0

@@ -20,8 +20,8 @@ from papers.spilling.plans import Shape, joins_of, queries
 from papers.spilling.streams import Setting, streams
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
+from watersmeet.exchange.exchanges import run_local
 from watersmeet.exchange.message import Attempt
-from watersmeet.exchange.stages import inline
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Hash, Strategy
 from watersmeet.query.windows import Hopping
@@ -121,7 +121,7 @@ class PlanRun(Run):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job in one task."""
-        return inline(_Stages([[blocks(plan.query, rows, bool(plan.spilling.traced))]]), plan, 1)
+        return run_local(_Stages([[blocks(plan.query, rows, bool(plan.spilling.traced))]]), plan, 1)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count results, whatever their order."""

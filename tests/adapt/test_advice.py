@@ -20,9 +20,9 @@ from watersmeet.adapt.chart import BOTTOM, TITLES, TOP, label
 from watersmeet.adapt.forecast import SampleMeasurements, Settings
 from watersmeet.adapt.pricing import NAMES
 from watersmeet.cost import parameters
+from watersmeet.cost.cost_model import Weights
 from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
-from watersmeet.cost.strategy_costs import Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.view import Machine, StateView, StreamView

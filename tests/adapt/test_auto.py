@@ -19,8 +19,8 @@ from watersmeet.adapt.adaptation import PATIENCE, Option
 from watersmeet.adapt.auto import Auto, AutoNotes, StrategyChoice
 from watersmeet.adapt.pricing import NAMES, Pricing
 from watersmeet.batch.plan import GIVEN_ORDER, Host, start, view
+from watersmeet.cost import cost_model as cost
 from watersmeet.cost import parameters
-from watersmeet.cost import strategy_costs as cost
 from watersmeet.errors import DefinitionError
 from watersmeet.observe.explain import explain
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash

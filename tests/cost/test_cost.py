@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
+from watersmeet.cost import cost_model as cost
 from watersmeet.cost import equations, parameters
-from watersmeet.cost import strategy_costs as cost
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place

@@ -10,7 +10,7 @@ from tests.budget import one_in
 from tests.exchange.backends import IN_PROCESS, ON_SPARK, Backend, InProcess, expected
 from tests.exchange.join_cases import CASES, JoinCase
 from watersmeet.placement import Strategy
-from watersmeet.spark.run.exchange import EXCHANGES
+from watersmeet.spark.run.spark_stages import EXCHANGES
 
 STRATEGIES: dict[str, Strategy] = {
     "central": wm.Central(),

@@ -10,8 +10,8 @@ import pytest
 
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import PredicateError, StateError
+from watersmeet.exchange.exchanges import run_local, run_shuffle
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, Failure, guarded, messages, outcome, received
-from watersmeet.exchange.stages import hops, inline
 from watersmeet.placement import DSJ, PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -49,7 +49,7 @@ def test_both_exchanges_find_the_same_and_every_node_reports(tmp_path: Path, str
         operator = Operator(query, strategy, Store(str(tmp_path / name)), "run")
         plan = operator.plan(operator.start())
         stage = given(query, tasks)
-        reports = inline(stage, plan, shares=2) if name == "inline" else hops(stage, plan)
+        reports = run_local(stage, plan, shares=2) if name == "inline" else run_shuffle(stage, plan)
         assert {report.node for report in reports} == set(range(plan.placement.nodes))
         assert (sum(bool(r.intakes) for r in reports), sum(bool(r.state.fresh) for r in reports)) == (1, 1)
         found[name] = sum(report.results.rows for report in reports)
@@ -62,7 +62,7 @@ def test_an_error_in_any_task_arrives_as_it_was(tmp_path: Path, exchange: str) -
     operator = Operator(query, PSP(3), Store(str(tmp_path)), "run")
     plan = operator.plan(operator.start())
     with pytest.raises(PredicateError, match="'fails' raised ValueError: no good"):
-        inline(given(query, 2), plan, 2) if exchange == "inline" else hops(given(query, 2), plan)
+        run_local(given(query, 2), plan, 2) if exchange == "inline" else run_shuffle(given(query, 2), plan)
 
 
 def test_reports_travel_as_they_are_and_the_first_failure_is_raised() -> None:
@@ -108,4 +108,4 @@ def test_a_report_that_gets_lost_is_not_taken_for_an_empty_one(
     plan, stage = operator.plan(operator.start()), Losing(given(query, 2)._partitions)
     monkeypatch.setattr(Losing, "lost", lost)
     with pytest.raises(StateError, match=f"Only {3 - lost} of 3 reports of tasks came to the driver: .* start again"):
-        inline(stage, plan, shares=3) if exchange == "inline" else hops(stage, plan)
+        run_local(stage, plan, shares=3) if exchange == "inline" else run_shuffle(stage, plan)

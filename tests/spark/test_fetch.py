@@ -15,7 +15,7 @@ import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, messages
 from watersmeet.spark.run.driver import fetch_all, fetch_small
-from watersmeet.spark.run.exchange import SparkStage
+from watersmeet.spark.run.spark_stages import SparkStage
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from watersmeet.cost.strategy_costs import StrategyCost
+from watersmeet.cost.cost_model import StrategyCost
 from watersmeet.errors import DefinitionError
 from watersmeet.state.manifest.view import MARGIN
 

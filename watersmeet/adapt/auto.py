@@ -1,6 +1,6 @@
 """Auto: the strategy and number of nodes with the lowest predicted cost, chosen again before each batch.
 
-Costs are those of `watersmeet.cost.strategy_costs`: the papers' equations with the parameters that the join measured.
+Costs are those of `watersmeet.cost.cost_model`: the papers' equations with the parameters that the join measured.
 Hash is preferred wherever it can serve, since a probe then looks into only one bucket. A change copies no rows: only
 owners of chunks change, and results are the same under any placement. It is still made only when it is predicted to
 gain by a margin for several batches, so that noise doesn't move chunks around.
@@ -23,8 +23,8 @@ from watersmeet.adapt.adaptation import (
 from watersmeet.adapt.pricing import NAMES, Pricing, describe_ring_limit, eligible_strategies
 from watersmeet.arguments import fields_to_python, microseconds
 from watersmeet.cost import parameters
+from watersmeet.cost.cost_model import EQUAL, Weights
 from watersmeet.cost.equations import Goal, check_goal
-from watersmeet.cost.strategy_costs import EQUAL, Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import Layout, Notes, Placement, Strategy
 from watersmeet.placement.base import (

@@ -1,6 +1,6 @@
 """The predicted cost of a measured join at other rates and on any number of nodes.
 
-All predictions are those of `watersmeet.cost.strategy_costs`. They assume nodes that send each other rows, each with a
+All predictions are those of `watersmeet.cost.cost_model`. They assume nodes that send each other rows, each with a
 core of its own unless slots are limited: a sample runs in one process and can't measure that.
 """
 
@@ -15,9 +15,9 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.pricing import NAMES, Pricing, eligible_strategies, least_nodes
 from watersmeet.arguments import fields_to_python, format_duration, to_python
 from watersmeet.cost import equations, parameters
+from watersmeet.cost.cost_model import EQUAL, Weights
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.parameters import Pace
-from watersmeet.cost.strategy_costs import EQUAL, Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import check_above_zero, check_nodes
 from watersmeet.placement.strategies import STRATEGIES

@@ -6,8 +6,8 @@ from math import inf, isinf
 
 from watersmeet.adapt.adaptation import Option
 from watersmeet.cost import parameters
+from watersmeet.cost.cost_model import EQUAL, StrategyCost, Weights
 from watersmeet.cost.equations import Goal, longest_ring
-from watersmeet.cost.strategy_costs import EQUAL, StrategyCost, Weights
 from watersmeet.placement.priced_strategy import Basis, Measure, Options
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.manifest.view import MARGIN, StateView

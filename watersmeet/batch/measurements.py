@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from watersmeet.batch.plan import BatchPlan, Host
 from watersmeet.batch.report import TaskReport
+from watersmeet.cost.cost_model import start_seconds
 from watersmeet.cost.load import smooth, smooth_usage
 from watersmeet.cost.parameters import BatchWork
-from watersmeet.cost.strategy_costs import start_seconds
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
 from watersmeet.state.chunks.chunk import Chunk

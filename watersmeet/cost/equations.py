@@ -2,7 +2,7 @@
 
 PSP: Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), section 5,
 equations 1 to 6 and the heuristic for streams that differ, here for streams that differ in rate, window and
-selectivity. `watersmeet.adapt.pricing` chooses strategies by `watersmeet.cost.strategy_costs`, which include the cost
+selectivity. `watersmeet.adapt.pricing` chooses strategies by `watersmeet.cost.cost_model`, which include the cost
 of starting tasks; of PSP's equations it uses the state, the results, the bandwidth (equation 6) and the ring lengths
 (section 5.4). The rest is the paper's prediction for a ring of N continuously running nodes, for comparison.
 

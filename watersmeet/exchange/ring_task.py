@@ -70,7 +70,7 @@ Connect = Callable[[Attempt, Sequence[int]], AbstractContextManager[RingLinks]]
 """Links a task that hosts some nodes to the tasks that host their neighbours; called in each task."""
 
 
-def run_ring(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
+def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
     """Return the task that hosts its share of a ring, writes the results to the store and reports.
 
     All tasks must run at the same time.

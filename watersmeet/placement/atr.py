@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from watersmeet.arguments import format_duration, microseconds
-from watersmeet.cost.strategy_costs import atr_cost, best_master
+from watersmeet.cost.cost_model import atr_cost, best_master
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import Aim, AtrLayout, AtrNotes, AtrPlacement, adopt, find_leftovers, overhead
 from watersmeet.placement.base import Owners, check_switch, plan_moves, segment_length

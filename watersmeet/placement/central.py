@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.arguments import fields_to_python, is_whole
-from watersmeet.cost.strategy_costs import central_cost
+from watersmeet.cost.cost_model import central_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Owners, Placement
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements

@@ -24,9 +24,9 @@ import numpy as np
 
 from watersmeet.arguments import is_whole
 from watersmeet.arrays import Ints
+from watersmeet.cost.cost_model import ctr_cost
 from watersmeet.cost.equations import ctr_overhead
 from watersmeet.cost.load import NodeLoads
-from watersmeet.cost.strategy_costs import ctr_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Notes, Owners, Placement, remap_owners, segment_length
 from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Pricer, Quote

@@ -15,9 +15,9 @@ from math import ceil
 from typing import Any, Self
 
 from watersmeet.arguments import is_whole
+from watersmeet.cost.cost_model import dsj_cost
 from watersmeet.cost.equations import buffer_bound, slices_needed
 from watersmeet.cost.load import ROW_SECONDS
-from watersmeet.cost.strategy_costs import dsj_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Notes, Owners, Placement, check_above_zero, plan_moves
 from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Pricer, Quote

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.arguments import fields_to_python
-from watersmeet.cost.strategy_costs import hash_cost
+from watersmeet.cost.cost_model import hash_cost
 from watersmeet.placement.base import Layout, Owners, Placement, check_nodes, plan_moves
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements
 from watersmeet.predicate.model import Column

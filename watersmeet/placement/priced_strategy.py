@@ -6,9 +6,9 @@ from math import inf
 from typing import Any, ClassVar, NamedTuple, Self
 
 from watersmeet.arguments import fields_to_python
+from watersmeet.cost.cost_model import EQUAL, StrategyCost, Weights
 from watersmeet.cost.load import NodeLoads, loads
 from watersmeet.cost.parameters import Parameters
-from watersmeet.cost.strategy_costs import EQUAL, StrategyCost, Weights
 from watersmeet.placement.base import Relocation, Strategy, check_load, check_nodes
 from watersmeet.state.manifest.view import StateView
 

@@ -18,7 +18,7 @@ import numpy as np
 from watersmeet.arguments import fields_to_python, is_number, is_whole
 from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.cost import equations, parameters
-from watersmeet.cost.strategy_costs import psp_cost
+from watersmeet.cost.cost_model import psp_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import count_inputs
 from watersmeet.placement.base import Relocation, check_nodes, check_relocation, check_switch

@@ -18,8 +18,8 @@ from watersmeet.batch.plan import GIVEN_ORDER, BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.batch.worker import Worker
 from watersmeet.errors import StateError
+from watersmeet.exchange.exchanges import Stage, run_local, run_ring, run_shuffle
 from watersmeet.exchange.message import Attempt, Task
-from watersmeet.exchange.stages import Stage, hops, inline, ring
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED, join_share, take_in
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -270,10 +270,10 @@ class Run(Runtime):
             return join_share(plan, [take_in(plan, attempt(), parts)], attempt(), 0, 1)
         input = Here([[part] for part in parts])
         if self._exchange == "shuffle":
-            return hops(input, plan)
+            return run_shuffle(input, plan)
         if self._exchange == "ring":
-            return ring(input, plan, 1, lambda attempt, nodes: Loop(random.Random(plan.batch)))
-        return inline(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
+            return run_ring(input, plan, 1, lambda attempt, nodes: Loop(random.Random(plan.batch)))
+        return run_local(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Record the results, and the rows of side outputs by kind and stream."""

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import DefinitionError
-from watersmeet.exchange.stages import run_intake
+from watersmeet.exchange.exchanges import run_intake
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
@@ -30,7 +30,6 @@ from watersmeet.spark.output.identity import ID, add_identity
 from watersmeet.spark.output.lost_columns import FileColumns
 from watersmeet.spark.run import checks
 from watersmeet.spark.run.content import hash_input
-from watersmeet.spark.run.exchange import SparkStage
 from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import (
     HiddenValues,
@@ -46,6 +45,7 @@ from watersmeet.spark.run.frames import (
     union,
 )
 from watersmeet.spark.run.jobs import case_columns, decide_cases
+from watersmeet.spark.run.spark_stages import SparkStage
 from watersmeet.spark.run.workers import error_column, save_address_space, spark_task, static_task
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select import Selection

@@ -33,10 +33,10 @@ from watersmeet.spark.output.sinks import FILE_FORMATS, FileSink, FrameSink, Sin
 from watersmeet.spark.output.tables import TableSink
 from watersmeet.spark.run import checks, monitoring
 from watersmeet.spark.run.batch import BatchRunner, Checkpoint, description
-from watersmeet.spark.run.exchange import warm_up
 from watersmeet.spark.run.failures import describe_error, failure
 from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import host, is_local
+from watersmeet.spark.run.spark_stages import warm_up
 from watersmeet.spark.run.workers import save_address_space
 from watersmeet.spilling.controller import Controller
 from watersmeet.state.manifest import manifest as manifests

@@ -21,10 +21,10 @@ from watersmeet.query.query import Query
 from watersmeet.runtime.tree import Job, inherit
 from watersmeet.spark.checkpoint.paths import Location
 from watersmeet.spark.run.driver import fetch_all
-from watersmeet.spark.run.exchange import EXCHANGES
 from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import hidden_name, spark_schema
 from watersmeet.spark.run.monitoring import job_description
+from watersmeet.spark.run.spark_stages import EXCHANGES
 from watersmeet.spark.run.workers import is_death, retry_after_death, spark_task
 from watersmeet.spark.sql.catalyst import error_sentence, without_error_log
 from watersmeet.spark.sql.where import Where

@@ -11,7 +11,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
 from watersmeet.exchange.message import REPORT, Task, Wire, received
-from watersmeet.exchange.ring_task import Connect, run_ring
+from watersmeet.exchange.ring_task import Connect, ring_task
 
 Kind = TypeVar("Kind", bound="Stage")
 
@@ -36,7 +36,7 @@ class Stage(ABC):
         """Compute and return all blocks."""
 
 
-def inline(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
+def run_local(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
     """Run a batch on one host, where all tasks see the store: intake, one small exchange, then all hops in one task.
 
     Only the intake reports are exchanged, which name the new chunks; rows are read from the memory-mapped chunks.
@@ -50,7 +50,7 @@ def inline(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
     return complete(stage, [at % nodes for at in range(max(nodes, shares))])
 
 
-def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
+def run_shuffle(input: Stage, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch with partial results sent from hop to hop; the last stage runs all hops that need no travel.
 
     New rows reach the nodes of their first hop through the store.
@@ -63,7 +63,7 @@ def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
     return complete(stage.run(tasks.last_relay(plan, last), REPORT), range(nodes))
 
 
-def ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[TaskReport]:
+def run_ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[TaskReport]:
     """Run a batch on a ring of nodes: new rows are stored, then tasks that run at the same time pass tuples round.
 
     Args:
@@ -72,7 +72,7 @@ def ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[T
         shares: How many tasks host the nodes, at most one for each.
         connect: Links a task to those of the neighbouring nodes.
     """
-    stage = run_intake(input, plan, shares).run_together(run_ring(plan, shares, connect), REPORT)
+    stage = run_intake(input, plan, shares).run_together(ring_task(plan, shares, connect), REPORT)
     return complete(stage, range(plan.placement.nodes))
 
 

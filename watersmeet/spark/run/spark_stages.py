@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
+from watersmeet.exchange.exchanges import Stage, run_local, run_ring, run_shuffle
 from watersmeet.exchange.message import REPORT, Task
-from watersmeet.exchange.stages import Stage, hops, inline, ring
 from watersmeet.limits import limits
 from watersmeet.spark.run.driver import fetch_all, run_if_small
 from watersmeet.spark.run.frames import is_local, spark_schema
@@ -35,12 +35,12 @@ def run_in_driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
 
 def run_locally(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch where all tasks see the store on one host: no row is shuffled."""
-    return inline(_input(batch), plan, batch.sparkSession.sparkContext.defaultParallelism)
+    return run_local(_input(batch), plan, batch.sparkSession.sparkContext.defaultParallelism)
 
 
 def run_by_shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch with partial results sent from hop to hop by Spark's shuffle."""
-    return hops(_input(batch), plan)
+    return run_shuffle(_input(batch), plan)
 
 
 def run_on_ring(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
@@ -49,7 +49,7 @@ def run_on_ring(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     tasks = min(plan.placement.nodes, context.defaultParallelism)
     address = "127.0.0.1" if is_local(batch.sparkSession) else str(context.getConf().get("spark.driver.host"))
     with Rendezvous(address, tasks) as meeting:
-        return ring(_input(batch), plan, tasks, meeting.connect)
+        return run_ring(_input(batch), plan, tasks, meeting.connect)
 
 
 class SparkStage(Stage):
