@@ -57,7 +57,9 @@ def sanitize(text: str, allowed: str = "\n") -> str:
 
 
 def abbreviate(text: str, limit: int = 40) -> str:
-    """Return an expression on one line; if it is long, with its innermost parentheses emptied.
+    """Return an expression on one line.
+
+    If it is long, its parentheses are emptied from the inside out until it fits; failing that, it is cut off.
 
     >>> abbreviate("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
     '2 * 6371 * asin(sqrt(…))'

@@ -103,7 +103,7 @@ class RowAdmission:
         if self._denied is None or stream not in self._constrained:
             return rows
         remaining = np.ones(rows.num_rows, bool)
-        for is_denied, constraint in self._denied.deny(stream, rows):
+        for is_denied, constraint in self._denied.find_denied(stream, rows):
             reason = partial(self._denied.describe_denial, stream, constraint, visible=self._plan.observing.samples)
             denied = rows.filter(pa.array(is_denied & remaining))
             self._turn_away(stream, denied, "denied", (stream, constraint), reason)

@@ -216,7 +216,9 @@ def with_rates(p: Parameters, rates: Sequence[float], constant: Container[int] =
 
 
 def scale(p: Parameters, factor: float, constant: Container[int] = ()) -> Parameters:
-    """Return the parameters at a multiple of all rates.
+    """Return the parameters at a multiple of all rates; streams in `constant` still store as many tuples.
+
+    See `with_rates`.
 
     >>> scale(uniform(2, 100, 10, 0.01), 5).window_rows[1]
     5000

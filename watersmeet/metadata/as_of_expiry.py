@@ -23,7 +23,8 @@ from watersmeet.state.store.store import Store
 def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
     """Return the as-of streams whose tuples can be superseded, each with the columns in which such tuples agree.
 
-    [!] Streams with a condition that may raise are excluded: whether a query stops must not depend on what was purged.
+    Excluded are streams for which such a column can't decide: one of a type that can't be compared, or the event time;
+    and [!] those with a condition that may raise: whether a query stops must not depend on what was purged.
     """
     return {
         at: columns

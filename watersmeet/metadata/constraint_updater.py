@@ -84,7 +84,7 @@ class ConstraintUpdater:
             case InheritedPunctuations():
                 return self._update_inherited(constraint_id, constraint, before, denied)
             case FlaggedPunctuations():
-                rest = self._release(constraint_id, constraint, before.waiting, denied)
+                rest = self._emit_ready(constraint_id, constraint, before.waiting, denied)
             case ForeignKey():
                 rest = self._report_orphans(constraint_id, before, denied)
             case _:
@@ -151,7 +151,7 @@ class ConstraintUpdater:
     ) -> ConstraintState:
         """Return the state of inherited punctuations after a batch in which the inner join may have emitted some."""
         new, files = self.plan.metadata.inherited.get(constraint_id, ()), tuple[MarkFile, ...]()
-        rest = self._release(constraint_id, constraint, before.waiting, denied)
+        rest = self._emit_ready(constraint_id, constraint, before.waiting, denied)
         if new:
             rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(constraint_id))
             self.report.counts["inherited"] += rows.num_rows
@@ -165,14 +165,14 @@ class ConstraintUpdater:
 
     # -- what waits
 
-    def _release(
+    def _emit_ready(
         self,
         constraint_id: ConstraintId,
         constraint: PunctuationScheme,
         waiting: tuple[MarkFile, ...],
         denied: DeniedRows,
     ) -> tuple[MarkFile, ...]:
-        """Emit the punctuations that may be emitted; return the files of those that continue to wait.
+        """Emit the punctuations that may be emitted; return the files of those that still wait, merged once many.
 
         [!] As long as results are owed, all of them wait.
         """
@@ -271,4 +271,4 @@ class ConstraintUpdater:
 
 
 MERGED_FILES = 8
-"""So many files of waiting rows are merged into one."""
+"""Once this many files of waiting rows have come together, they are merged into one."""

@@ -8,7 +8,7 @@ Metadata-Aware Stream Join Operator", generalised from two streams and a natural
 conjuncts.
 
 [!] That a key's value has come is no reason to drop partners after their first join: a third stream may still bring
-more. [!] A time by which a pair must have met is no deadline for its members: a tuple that has met its partner may wait
+more. [!] A time by which a pair must have met is not a deadline for its members: a tuple that has met its partner may wait
 for a third one that no time binds.
 """
 

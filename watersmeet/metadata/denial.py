@@ -84,7 +84,7 @@ class DeniedRows:
                 covered[undecided.to_numpy()] = whole.covers(low, high, self.watermark)
         return covered
 
-    def deny(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
+    def find_denied(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
         """Yield for each constraint of a stream which of these new rows it denies."""
         for constraint in self.query.streams[stream].constraints:
             source = stream, constraint

@@ -95,7 +95,7 @@ def batch_progress(
 
 
 def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the progress of a batch with that of inner joins, by the streams that they are.
+    """Return the progress of a batch, with that of each inner join under the name of its stream.
 
     [!] Rows that must not vanish silently are counted for all joins together.
     """

@@ -83,7 +83,7 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
         console: Where to show it.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint, or the interval is out of range.
+        WatersmeetError: If the checkpoint doesn't exist, or the interval is out of range.
     """
     check_above_zero("every", every, LONGEST)
     views, console = ViewCache(CheckpointReader(store_of(checkpoint))), console or Console()
@@ -108,7 +108,7 @@ def serve(checkpoint: str, port: int = 0) -> "PageServer":
         port: The port; 0 for any that is free.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint, or the port is taken.
+        WatersmeetError: If the checkpoint doesn't exist, or the port is taken.
     """
     views = ViewCache(CheckpointReader(store_of(checkpoint)))
     views.look()

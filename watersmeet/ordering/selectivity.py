@@ -23,7 +23,7 @@ DECAY = 0.8
 FORGOTTEN = 0.5
 """Hops with fewer partial results than this, decayed, are forgotten: they may have changed since."""
 EXPLORE = 8
-"""Once in so many batches a stream's tuples take a hop that was never measured."""
+"""Once in this many batches, a stream's tuples take a hop that was never measured."""
 EQUALITY_SHARE, USUAL_SHARE = 0.1, 0.33
 """The assumed share of pairs that pass an equality, or any other conjunct, without measurements."""
 

@@ -31,7 +31,7 @@ from watersmeet.state.manifest.view import ANYWHERE, LONGEST_SLICE, MARGIN, Stat
 SEGMENT_FACTORS = (0.5, 1, 2, 4)
 """Segment lengths that are priced, in longest windows."""
 MANY_NODES = 64
-"""Enough nodes for equation 2 to apply: no tuple of a window of time is needed on so many."""
+"""Enough nodes for equation 2 to apply: no tuple of a window of time is needed on this many."""
 MOST_PLANNED = 1024
 """Segments that one plan assigns; those beyond repeat them."""
 

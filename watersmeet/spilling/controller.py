@@ -1,7 +1,7 @@
 """The controller: after each batch it decides what the next one spills and pays. Pure.
 
 It follows Jbantova 2007, sections 5.2 and 5.3, with time as a second limit: here state is on disk from the start, so
-what a burst makes short is the time of a batch. Above a limit, a share of the state is spilled. Below the lower marks,
+what runs short in a burst is batch time. Above a limit, a share of the state is spilled. Below the lower marks,
 units come back until a limit is nearly reached, and no more often than an interval. Meanwhile batches pay what they
 have time for. What has been owed for too long is paid whatever else there is to do. The thesis has nothing of the kind:
 there the least productive parts stay away for ever.

@@ -100,7 +100,7 @@ class Part:
         return self.owing[0].at if self.owing else None
 
     def pairs(self, rows: float) -> float:
-        """Return about how many pairs are examined if so many tuples probe it: half of its rows for each."""
+        """Return about how many pairs are examined if this many tuples probe it: half of its rows for each."""
         return rows * self.rows / 2
 
 

@@ -38,7 +38,7 @@ class Batch:
 
     Attributes:
         auctions: `id` (a key), `ts` (when it opens), `seller` and `category`.
-        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is no bid but a punctuation: no
+        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is not a bid but a punctuation: no
             more bids for this auction come. It has neither price nor bidder.
         payments: `auction` (a key), `ts` and `amount`.
     """

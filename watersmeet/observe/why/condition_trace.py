@@ -212,11 +212,14 @@ class ConditionTracer:
             or all(value.sql or value.term for value in compared)
         ):
             return side_values_of(self.hops.evaluators.comparisons, conjunct, block)
-        values = self.compute(conjunct, self._read_columns(conjunct, block))
+        values = self.compute(conjunct, self._read_inputs(conjunct, block))
         return [SideValues(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
 
-    def _read_columns(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
-        """Return what Spark needs to evaluate a conjunct: its columns, and its predicates' answers."""
+    def _read_inputs(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
+        """Return the inputs for Spark to evaluate a conjunct: its columns, and its Python predicates' answers.
+
+        [!] Calls these predicates unless their answers are cached.
+        """
         columns = self.hops.evaluators.reader.read(block, conjunct.columns)
         return columns | {
             call.name: self.hops.evaluators.sql.predicates.booleans(block, call) for call in conjunct.calls
@@ -236,7 +239,7 @@ class ConditionTracer:
             return answer
         if self.decide is None:
             return "unknown"
-        decision = self.decide(conjunct, self._read_columns(conjunct, block))
+        decision = self.decide(conjunct, self._read_inputs(conjunct, block))
         return "NULL" if decision is None else "TRUE" if decision else "FALSE"
 
 

@@ -200,7 +200,9 @@ def _split_by_arrival(target: Target, rows: Rows, stored: StoredTuple) -> tuple[
 
 
 def read_newest(store: Store, make: Callable[[Manifest | None], Reading]) -> Reading:
-    """Return what a function makes of the newest state; again of the next if a running query removes files meanwhile.
+    """Return what a function makes of the newest state.
+
+    If a running query removes files meanwhile, the next state is tried, a few times.
 
     Raises:
         StateError: If files that the newest manifest names are missing or damaged.

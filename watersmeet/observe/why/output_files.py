@@ -1,4 +1,4 @@
-"""The files that a query has put out: refused rows in side outputs, and results."""
+"""The files that a query has written to its outputs: refused rows in side outputs, and results."""
 
 import logging
 import re

@@ -78,7 +78,7 @@ def parse_question(query: Query, values_by_stream: Mapping[str, Values], duck: D
         duck: Converts times given as text, in the session's time zone.
 
     Raises:
-        DefinitionError: If there is no such stream or column, or a value does not fit its column.
+        DefinitionError: If a stream or column does not exist, or a value does not fit its column.
     """
     if not values_by_stream:
         raise DefinitionError(f"why() needs a tuple to ask about, such as why({query.streams[0].name}={{'id': 17}}).")

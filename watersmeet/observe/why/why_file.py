@@ -89,7 +89,7 @@ class WhyDescription:
 
     Attributes:
         query: The join, without its Python predicates.
-        outputs: The files that it puts out.
+        outputs: The files that it writes its outputs to.
     """
 
     query: Query

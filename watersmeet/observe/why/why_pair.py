@@ -66,7 +66,7 @@ def why_checkpoint(
         read_outputs: Whether to read results and side outputs too, in the folders that the checkpoint names.
 
     Raises:
-        DefinitionError: If the question is empty, or there is no such stream, column or value.
+        DefinitionError: If the question is empty, or names an unknown stream or column, or an unfit value.
         StateError: If there is no join there, it has not run a batch yet, or its files make no sense.
     """
     store = store_of(checkpoint)

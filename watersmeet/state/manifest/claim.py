@@ -17,7 +17,7 @@ from watersmeet.state.store.store import Store
 
 DESCRIPTION = "query.json"
 SHORT = 60
-"""Texts of up to so many characters are shown as they are."""
+"""Texts of up to this many characters are shown as they are."""
 AROUND = 3
 """How many words are shown on either side of what differs in a longer one."""
 AS_SPARK_READS = "where, as Spark reads it"

@@ -30,7 +30,7 @@ from watersmeet.state.store.open_chunks import OpenChunks, RowsKey
 TRIES = 3
 """How often a remote file is fetched if its copy on this host vanishes."""
 PAGE = 4096
-"""Files are mapped in pages of so many bytes; the objects for a file take about as many more."""
+"""Files are mapped in pages of this many bytes; the objects for a file take about as many more."""
 MOST_RUNS = 100
 """The number of query runs whose chunks a process remembers."""
 
@@ -127,7 +127,7 @@ class Store:
         return Path(self.local or "", draft)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's bytes, or None if there is no such file."""
+        """Return a file's bytes; None if it doesn't exist."""
         try:
             if self.local is None:
                 system, full = self.remote(path)
