@@ -141,6 +141,7 @@ def describe_change(batch: int, now: Option, best: Option, why: str, made: bool 
 
 
 def _reason(now: Option, best: Option, batches: int, overdue: int) -> str:
+    """Return the sentence that says why the controller changes to the best option."""
     since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{batches} batches on end"
     return (
         f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "

@@ -152,6 +152,7 @@ def render_advice(
 
 
 def _measurement_lines(measurements: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of text on what was measured: pairs, streams with their probe orders, and Python predicates."""
     yield (
         f"Measured on {measurements['tuples']:,} tuples over {measurements['seconds']:.3g} s of event time: "
         f"{format_seconds(measurements['pairSeconds'])} a pair, {measurements['rowBytes']:.0f} bytes a tuple"
@@ -170,6 +171,7 @@ def _measurement_lines(measurements: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
+    """Return one load of a prediction as the texts of a table row, in the order of its columns."""
     numbers = [format_number(row[key]) for key in ("tuplesPerSecond", "resultsPerSecond")]
     most = [format_number(row[key]) for key in ("mostTuplesPerSecond", "mostResultsPerSecond", "stateRows")]
     bytes_ = [format_bytes(row[key]) for key in ("stateBytes", "networkBytesPerSecond")]

@@ -87,6 +87,11 @@ class Settings:
     weights: Weights = EQUAL
 
     def __post_init__(self) -> None:
+        """Check and convert the settings.
+
+        Raises:
+            DefinitionError: If one is out of range.
+        """
         fields_to_python(self)
         check_nodes(self.max_nodes, what="max_nodes")
         if self.goal is not None:
@@ -225,6 +230,7 @@ class Forecast:
         }
 
     def _stream_measurements(self, p: parameters.Parameters, at: int) -> dict[str, Any]:
+        """Return what was measured of a stream, as `measurements` has it: for a table, only its rows."""
         if at in self._sample.tables:
             return {"rows": self._sample.tables[at]}
         targets = [self._state.names[to] for to in p.orders[at]]

@@ -51,6 +51,7 @@ def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None
 
 
 def _advice(enough: int | None, machine: Machine) -> str:
+    """Return the clause of a warning that says how many nodes would be enough, if any number would."""
     if enough is None and machine.slots < MOST_NODES:
         return f"no number of nodes would do where {machine.slots:g} tasks run at once"
     if enough is None:

@@ -83,6 +83,7 @@ def _traced(block: Partials, traces: Traces | None) -> list[pa.Array]:
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
+    """Return the columns of results: the outputs if the query names any, or else a struct per stream and the time."""
     time = pa.array(block.high).cast(query.streams[0].time_type)
     if query.outputs:
         return [
@@ -152,6 +153,7 @@ class ResultWriter:
         self._writer, self._sink, self._file_rows = None, None, 0
 
     def _open(self) -> None:
+        """Create the next result file and its Parquet writer, and add the file to `files`."""
         path = f"{RESULTS}/{self.name}-{len(self.files)}.parquet"
         self.files.append(path)
         if self.store.local is not None:

@@ -54,6 +54,7 @@ class Spool:
         return self.chunks
 
     def _flush(self, stream: int) -> None:
+        """Write the waiting rows of a stream as chunks, in every way that its placement cuts them into buckets."""
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():

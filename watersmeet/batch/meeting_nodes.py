@@ -57,6 +57,7 @@ class Routes:
 
         @cache  # many chunks are of one bucket
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
+            """Return whether all or none of the partial results must probe a bucket, or a mask of those that must."""
             if bucket.field != bucket.field_for(field):
                 return False
             if bucket.field != field or hashed is None:
@@ -116,6 +117,7 @@ class _Choices:
         return self._by_owners[owners]
 
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
+        """Return the distinct pairs of group and node, and the position of each partial result's; computed once."""
         if self._kinds is None:
             block = self._block
             times = {stream: clip_to_horizon(own) for stream, own in block.times.items()}

@@ -282,6 +282,7 @@ def _within_horizon(chunk: Chunk) -> Chunk:
 
 
 def _machine(learned: RunningStatistics, host: Host) -> Machine:
+    """Return the machine as the cost model sees it, from what was measured and the host's limits."""
     return Machine(
         slots=host.slots or inf,
         row_seconds=None if learned.shipping is None else learned.shipping.per_row,

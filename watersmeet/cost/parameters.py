@@ -142,6 +142,11 @@ class Parameters:
     probes: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Check the number of values, and derive the figures that all strategies share.
+
+        Raises:
+            DefinitionError: If a value is missing for some stream or step.
+        """
         m = len(self.rates)
         each = (self.windows, self.orders, self.selectivities, self.stored or self.rates, self.spans or self.rates)
         steps = [*self.orders, *self.selectivities]

@@ -233,7 +233,7 @@ class RingTask:
                 raise AssertionError("Chunks don't move during a batch.")
 
     def _frame(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
-        """Return a frame of a header and rows, encoded with the columns that their next hops need; extends the header."""
+        """Return a frame of a header and rows with the columns that their next hops need; extends the header."""
         if block is None:
             return _pack(header, b"")
         course, hop, rows = block

@@ -76,6 +76,11 @@ class Relay:
             self._spooled = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _read(self, block: pa.RecordBatch, spool: Any) -> None:
+        """Handle a block's messages, and append its partial results to the spool.
+
+        Raises:
+            WatersmeetError: An error that an earlier task reported.
+        """
         body = block.column("body")
         for message in body.drop_null():
             self._handle_message(pickle.loads(message.as_py()))
@@ -85,6 +90,11 @@ class Relay:
             spool.write_batch(rows.cast(self._wire.schema))
 
     def _handle_message(self, message: Any) -> None:
+        """Keep what an earlier task passed on.
+
+        Raises:
+            WatersmeetError: An error that it reported instead.
+        """
         if isinstance(message, IntakeReport):
             self._baton.intakes.append(message)
         elif isinstance(message, Baton):
@@ -198,6 +208,7 @@ def join(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run all hops of this task's share, and yield the reports of its nodes."""
         adopt(plan.limits)
         started = attempt.cpu()
         reports = join_share(plan, received(blocks), attempt, attempt.partition, shares)
@@ -244,7 +255,7 @@ class NodeOutput:
         self._pending = ResultWriter(plan.store, plan.query.pending_schema, f"{name}-pending")
 
     def take(self, action: Action) -> None:
-        """Carry out an action."""
+        """Write the results and pending combinations of an `Emit`; keep the report of a `StateStored`."""
         node = self._node
         match action:
             case Emit(results, undecided):
@@ -275,6 +286,7 @@ def decided(store: Store, query: Query, name: str) -> Task:
     unwritten = len(query.traced_schema) - len(query.file_schema)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Write the results that Spark has decided on, and yield their number, files and traces."""
         writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
             codes.update(count_codes(block.column(0)) if query.tracing != "none" else {})
@@ -298,6 +310,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of one hop on a node: its partial results travel to the nodes of the next hop."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Make one hop, and yield the partial results on their way to the next, then the baton with what it took."""
         adopt(plan.limits)
         started = attempt.cpu()
         task = Relay(plan, hop, attempt)
@@ -327,6 +340,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of the last hop on a node: it writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Make all remaining hops, finish the node's batch, and yield its report."""
         adopt(plan.limits)
         started = attempt.cpu()
         task = Relay(plan, hop, attempt)
@@ -345,6 +359,7 @@ def _wired(task: Task, plan: BatchPlan) -> Task:
     wire = Wire(plan.query, plan.placement.tracked)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run the task; if an error of ours ends it, send that over the wire to each node instead."""
         try:
             yield from task(attempt, blocks)
         except WatersmeetError as error:

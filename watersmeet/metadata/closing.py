@@ -85,6 +85,7 @@ class ClosingRules:
         return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)
 
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
+        """Yield the frontiers of a stream: event time, declared orders, and hidden columns that move one of these."""
         spec = self._query.streams[stream]
         own = [Frontier(Column(stream, spec.time))]
         orders = [constraint for constraint in spec.constraints if isinstance(constraint, SortOrder)]

@@ -150,7 +150,7 @@ class MetadataCollector:
         return mask
 
     def collect_punctuations(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Collect punctuations."""
+        """Collect the marks of a block's punctuations, and the rows of those that may have to be passed on later."""
         for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             if isinstance(constraint, FlaggedPunctuations):
                 mine = rows.filter(pa.array(are_flagged(rows, stream, constraint)))
@@ -188,6 +188,7 @@ class MetadataCollector:
         high: list[pa.Array] | None = None,
         since: NDArray[np.int64] | int = ALWAYS,
     ) -> None:
+        """Add closed intervals of a constraint's columns to its table of marks; merges that with what it has."""
         shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
         table = build_table(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:

@@ -72,6 +72,7 @@ class ConstraintUpdater:
     def _update_one(
         self, constraint_id: ConstraintId, denied: DeniedRows, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
+        """Return the state of one constraint after the batch; emits and reports what the batch makes possible."""
         stream, constraint = constraint_id[0], self.plan.query.streams[constraint_id[0]].constraints[constraint_id[1]]
         before = state_of(self.plan.metadata.constraints, *constraint_id)
         files = tuple(part.file for part in collected if part.file is not None)
@@ -94,6 +95,7 @@ class ConstraintUpdater:
     def _update_order(
         self, stream: int, constraint: SortOrder, before: ConstraintState, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
+        """Return the state of an order, with the furthest value that any intake task has seen."""
         kind, reached = self.plan.query.type_of(Column(stream, constraint.field)), before.frontier
         for part in collected:
             reached = pick_further(reached, part.frontier, kind, constraint.falling)
@@ -243,6 +245,7 @@ class ConstraintUpdater:
             self.report.sides.append((kind, stream, path))
 
     def _sample(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
+        """Add the first rows to the report's samples as orphans; none if samples show no columns."""
         spec, visible = self.plan.query.streams[stream], self.plan.observing.samples
         if visible is not None and not visible:
             return

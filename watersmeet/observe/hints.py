@@ -158,6 +158,7 @@ def _euclidean(distance: exp.Expr, limit: float) -> str | None:
 
 
 def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the terms of a sum, parentheses removed; the node itself if it is not a sum."""
     bare = node.unnest()
     if isinstance(bare, exp.Add):
         yield from _summands(bare.this)

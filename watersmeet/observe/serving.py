@@ -164,6 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
 
     def do_GET(self) -> None:
+        """Send the page that a request names; refuse it without the token, from another host, or with a bad address."""
         try:
             url = urlsplit(self.path)
         except ValueError:  # such as http://[/
@@ -194,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps({"error": message}).encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None) -> None:
+        """Send a response that must not be cached or embedded elsewhere."""
         self.send_response(status)
         always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         always |= {"Cross-Origin-Resource-Policy": "same-origin", "Content-Length": str(len(body))}

@@ -135,6 +135,7 @@ class Statistics:
         return self._averages[bound]
 
     def _average(self, bound: Bound) -> float | None:
+        """Return the average share of tuples that pass a bound, uncached; None if histograms don't tell."""
         histograms = [self._histograms.get(column) for column in bound.columns]
         if bound.column not in self._histograms or len(histograms) > 1 or None in histograms:
             return None

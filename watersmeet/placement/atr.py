@@ -75,6 +75,11 @@ class ATR(LoadBalanced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        """Check the options.
+
+        Raises:
+            DefinitionError: If one is out of range or of the wrong type.
+        """
         LoadBalanced.__post_init__(self)
         segment_length(self.segment)
         if self.master is not None and (isinstance(self.master, bool) or not isinstance(self.master, int | str)):

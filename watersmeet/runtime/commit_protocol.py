@@ -333,6 +333,11 @@ class Protocol:
         return [TakeOver(self._fence, self.begun)] if self.generation else []
 
     def _on_batch_offered(self, offer: BatchOffered) -> list[Action]:
+        """Plan the batch and start its jobs; one that is committed already is only cleared up after.
+
+        Raises:
+            StateError: If a round must be finished first, or the query was closed for good.
+        """
         if self.begun is not None:
             raise StateError("A round that was begun must be finished before the next batch.")
         if self.state.final and offer.rows and offer.batch != self.state.offered:
@@ -344,6 +349,7 @@ class Protocol:
         return [*clear, RunJobs(self._running.plans)]
 
     def _on_quiet_period(self, period: QuietPeriod) -> list[Action]:
+        """Start a round, or resume one that was begun; if none is worthwhile, deliver what isn't delivered yet."""
         is_resumed = self.begun is not None
         round = self.begun or self._round(period)
         if round is None:
@@ -392,6 +398,7 @@ class Protocol:
         return [Deliver(batch, deliveries)] if deliveries and batch != self._delivered else []
 
     def _on_jobs_finished(self, finished: JobsFinished) -> list[Action]:
+        """Compute the state after the batch, and publish its results; its earlier attempt's are withdrawn first."""
         running = self._running_batch()
         running.finished = finished
         after = self.tree.commit(self.state, running.plans, finished.jobs, int(running.event.at * 1e6))
@@ -406,6 +413,7 @@ class Protocol:
         return [*first, Publish(running.batch, tuple(own), self.tree.sides(finished.jobs), inner)]
 
     def _on_results_published(self, published: ResultsPublished) -> list[Action]:
+        """Decide on spilling, complete the progress with timings, notices and hints, and write the manifest."""
         running = self._running_batch()
         assert running.finished is not None and running.after is not None
         took, offered = published.at - running.event.at, isinstance(running.event, BatchOffered)
@@ -441,6 +449,10 @@ class Protocol:
         return {hint for progress in self.history for hint in progress.get("hints", ())}
 
     def _on_manifest_written(self, committed: ManifestWritten) -> list[Action]:
+        """Make the new state current and deliver; retract the batch if another process has written its manifest.
+
+        Files that only the state before needed are removed with the next batch, or now if this is the last.
+        """
         running, before, after = self._running_batch(), self.state, committed.manifest
         batch, finished, self._running, self.begun = running.batch, running.finished, None, None
         if after is None:

@@ -88,6 +88,7 @@ class Controller(Spilling):
         return parts
 
     def _links(self, tree: SpillingTree, state: Manifest) -> Links:
+        """Return which parts feed which: the inner joins' parents, and where their results went so far."""
         parents, fed = dict[str, str](), dict[tuple[str, int, int], int]()
         for join, own in tree.states(state):
             parents |= {f"{join.path}_{at}": join.path for at in own.inner}

@@ -40,6 +40,7 @@ class Dice(Spilling):
         return {path: SpillPlan(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}
 
     def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, SpillPlan]:
+        """Return the spilling of a join and its inner joins, by path; the same for the same seed and batch."""
         inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
         rng = random.Random(f"{self.seed} {path} {state.batch}")
         choices = {path: self._choice(state, rng, all)}
@@ -48,6 +49,7 @@ class Dice(Spilling):
         return choices
 
     def _choice(self, state: Manifest, rng: random.Random, all: bool) -> SpillPlan:
+        """Return which groups of hot chunks one join spills, and which units it pays and returns; `all` pays all."""
         groups: dict[Group, list[str]] = defaultdict(list)
         for key, chunk in sorted(state.chunks.items()):
             alone = len(chunk.bucket.fields) < 2

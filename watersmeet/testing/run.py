@@ -67,6 +67,8 @@ class Here(Stage):
         return type(self)(output, self._number + 1)
 
     def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
+        """Return a task attempt of this stage that counts the partial results it ships."""
+
         def watch(course: int, partials: Partials) -> None:
             streams = sorted(partials.rows)
             members = zip(*(partials.rows[s] for s in streams), strict=True)
@@ -229,6 +231,7 @@ class Run(Runtime):
         return True
 
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
+        """Return the tree of a join and its inner joins, with their operators."""
         inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
         tracing: Tracing = "none" if not self.traced else "results" if path in self.inner else "pending"
         query = replace(self.inner.get(path, self.query), tracing=tracing)

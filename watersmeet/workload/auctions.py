@@ -38,8 +38,8 @@ class Batch:
 
     Attributes:
         auctions: `id` (a key), `ts` (when it opens), `seller` and `category`.
-        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is not a bid but a punctuation: no
-            more bids for this auction come. It has neither price nor bidder.
+        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is not a bid but a punctuation:
+            no more bids for this auction come. It has neither price nor bidder.
         payments: `auction` (a key), `ts` and `amount`.
     """
 
@@ -128,6 +128,7 @@ class _AuctionRows:
 
 
 def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
+    """Return random auctions and their bids; within an auction, bids are in order and their prices rise."""
     count = len(opens)
     life = lives(count, rng)
     counts = rng.poisson(bids, count)
@@ -149,6 +150,7 @@ def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
 
 
 def _batch(rows: _AuctionRows, names: pa.Array) -> Batch:
+    """Return the three tables of drawn auctions; each auction with bids is paid some time after its end."""
     columns = {"ts": _times(rows.opens), "seller": rows.sellers, "category": rows.categories}
     count = len(rows.opens)
     bids = {
@@ -172,6 +174,7 @@ def _times(micros: Ints) -> pa.Array:
 
 
 def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Array:
+    """Return ids of auctions: consecutive integers, or random UUIDs of version 4."""
     if ids == "integer":
         return pa.array(np.arange(first, first + count, dtype=np.int64))
     octets = rng.integers(0, 256, (count, 16), np.uint8)
@@ -182,6 +185,7 @@ def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Arra
 
 
 def _merge(one: Batch, other: Batch) -> Batch:
+    """Return two batches as one, each table sorted by time."""
     joined = {name: pa.concat_tables([table, other.tables[name]]) for name, table in one.tables.items()}
     # A bid at the last moment precedes the end.
     by = [("ts", "ascending")]

@@ -130,6 +130,7 @@ def matrix(column: pa.Array) -> Bytes:
 
 
 def _picture(pixels: int, rng: np.random.Generator) -> Bytes:
+    """Return the pixels of a random picture: a vertical gradient behind six plain rectangles."""
     height, width = shape(pixels)
     down = np.linspace(0.0, 1.0, height)[:, None, None]
     top, bottom = rng.uniform(0, 255, (2, 3))

@@ -49,6 +49,11 @@ def write(
 
 
 def _stretches(times: pa.ChunkedArray, seconds_per_file: float) -> Ints:
+    """Return the number of the file that each row belongs to, by its time.
+
+    Raises:
+        ValueError: If a time is NULL, or files span no time.
+    """
     if times.null_count:
         raise ValueError(f"Rows can't be cut by event time where it is NULL; {times.null_count} rows have none.")
     if seconds_per_file <= 0:
@@ -107,6 +112,11 @@ def feed(
 
 
 def _make_folders(folder: str | os.PathLike[str]) -> Path:
+    """Create the folders of the three streams below a folder, and return it.
+
+    Raises:
+        FileExistsError: If it holds Parquet files already.
+    """
     target = Path(folder)
     if any(target.glob("*/*.parquet")):
         raise FileExistsError(

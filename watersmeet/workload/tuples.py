@@ -88,6 +88,7 @@ def gps(rate: float, seconds: float, rng: np.random.Generator, *, most: int = MO
 
 
 def _with_keys(times: Ints, most: int, shares: Floats | None, rng: np.random.Generator) -> pa.Table:
+    """Return tuples with a running `id`, their times, and random keys `a` and `b` from 1 to `most`."""
     keys = {name: rng.choice(most, len(times), p=shares).astype(np.int32) + 1 for name in ("a", "b")}
     return pa.table(
         {

@@ -46,6 +46,7 @@ def screen(view: DashboardView, width: int) -> RenderableType:
 
 
 def _parts(view: DashboardView, width: int) -> Iterator[RenderableType]:
+    """Yield the parts of the view from top to bottom; those without content are left out."""
     yield Text.assemble(_text(view.title, "bold"), "  ", _text(view.facts, "dim"))
     heading = Text.assemble((f"● {view.verdict.title}", f"{STYLES[view.verdict.level]} bold"))
     for message in view.verdict.messages:
@@ -86,6 +87,7 @@ def spark(series: Series, width: int = SPARK) -> str:
 
 
 def _figures(figures: Sequence[Figure]) -> RenderableType:
+    """Return the key figures side by side, each with its label, note and sparkline."""
     cards = [
         Group(
             _text(figure.label, style="dim"),
@@ -99,6 +101,7 @@ def _figures(figures: Sequence[Figure]) -> RenderableType:
 
 
 def _join(join: JoinView, width: int) -> Iterator[RenderableType]:
+    """Yield the parts that show one join: streams, funnel, predicates, state and nodes."""
     name = f" (join '{join.name}')" if join.name else ""
     yield _titled(
         f"Streams, last batch{name}",
@@ -148,6 +151,7 @@ def _fill_rows(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def _grid(table: Table, rows: Sequence[Sequence[Text]], columns: Sequence[int]) -> Grid:
+    """Return some columns of a table, those of numbers aligned to the right."""
     grid = Grid(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
     for at in columns:
         grid.add_column(table.columns[at], justify="left" if at < table.text_columns else "right", overflow="fold")
@@ -168,6 +172,7 @@ def _bar(share: float, width: int) -> str:
 
 
 def _hop(hop: FunnelHop, width: int) -> RenderableType:
+    """Return a hop of the funnel: for each step a bar, a count and what it is; near-misses follow their step."""
     bar, digits = 24 if width >= WIDE else 8, max(len(step.count) for step in hop.steps)
     room = width - bar - digits - 2 * GAP
     grid = Grid.grid(padding=(0, GAP, 0, 0))
@@ -183,6 +188,7 @@ def _hop(hop: FunnelHop, width: int) -> RenderableType:
 
 
 def _map(state: StateMap, width: int) -> RenderableType:
+    """Return the map of state: a line for each stream and node, and the times of both ends below."""
     names = (max(len(text) for text in texts) for texts in zip(*((x.stream, x.node) for x in state.lanes), strict=True))
     size = min(MAP_WIDTH, max(LEAST_MAP_WIDTH, width - sum(names) - 2 * GAP))
     grid = Grid.grid(padding=(0, GAP, 0, 0))
@@ -210,6 +216,7 @@ def _lane(lane: Lane, watermark: float | None, size: int) -> Text:
 
 
 def _batches(batches: BatchChart) -> RenderableType:
+    """Return the durations of the last batches as a sparkline; those that outlasted the trigger stand out."""
     totals = tuple(bar.plan + bar.job + bar.commit for bar in batches.bars)
     line = Text()
     for bar, tick in zip(batches.bars, spark((*totals, 1.0), len(totals) + 1), strict=False):

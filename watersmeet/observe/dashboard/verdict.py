@@ -60,6 +60,7 @@ NOT_RUNNING = "Not running"
 
 
 def _not_running(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield a reason if the query's process is gone, or silent for too long; a query that was stopped gives none."""
     runner = snapshot.runner
     who, silence = runner.process or "the process that ran it", short_duration(1e6 * runner.silence)
     if runner.has_ended:
@@ -86,6 +87,7 @@ def _overload(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) ->
 
 
 def _slow(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield whether the last batch, rounds aside, was in time for its trigger."""
     last = next(
         (progress for progress in reversed(batches.progress) if not progress.get("round")), batches.progress[-1]
     )
@@ -120,6 +122,7 @@ def _late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -
 
 
 def _refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield a reason for each kind of refusal that took more than a small share of recent rows."""
     recent = batches.progress[-RECENT:]
     rows = sum(sum(progress.get("inputRows", {}).values()) for progress in recent)
     for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):

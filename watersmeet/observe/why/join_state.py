@@ -101,6 +101,7 @@ class JoinState:
         return [target for target in self.targets if target.chunk.stream == stream]
 
     def _stored_tuple(self, target: Target, rows: Rows, row: int) -> StoredTuple:
+        """Return a row of a chunk as a stored tuple, with when it came and what its unit is owed since."""
         ordinal = None if rows.ordinals is None else int(rows.ordinals[row])
         ref = int(references(target.number, np.array([row]))[0])
         owed_since = self._owed_since.get(target.chunk.unit)

@@ -136,6 +136,7 @@ class StoredOptionalStreams(OptionalStreams):
     # -- many combinations
 
     def _survey_combinations(self, rows: Sequence[StoredTuple]) -> Survey:
+        """Return what becomes of all combinations that contain the tuples: results, open ones and unknown ones."""
         query, settled = self.tracer.query, self.state.manifest.settled
         in_question = {row.stream: row.ref for row in rows if row.stream in query.optional}
         combinations, is_complete = self._combinations(rows)

@@ -77,6 +77,12 @@ def why_checkpoint(
 def _why(
     store: Store, values_by_stream: Mapping[str, Values], clock: Callable[[], float], read_outputs: bool
 ) -> Answer:
+    """Answer a question from the newest state, without Spark; see `why`.
+
+    Raises:
+        DefinitionError: If no tuple is named, or a name or value doesn't fit.
+        StateError: If the query has not run a batch yet, or its files make no sense.
+    """
     joins = read_descriptions(store)
     if not values_by_stream:
         first = next(iter(joins.values())).query.streams[0]
@@ -88,6 +94,11 @@ def _why(
     selectors = parse_question(query, values_by_stream, duck)
 
     def answer(manifest: Manifest | None) -> Answer:
+        """Answer the question from one state.
+
+        Raises:
+            StateError: If the query has not run a batch yet.
+        """
         if manifest is None:
             raise StateError(f"The query of {store.root} has not run a batch yet.")
         oriented = query.as_left_join({selector.stream for selector in selectors})

@@ -164,6 +164,7 @@ def _header(manifest: Manifest, before: Manifest) -> dict[str, Any]:
 
 
 def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return what a manifest's file contains: chunks as a snapshot or a delta, and everything else in full."""
     state = _snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before)
     return state | {
         "batch": manifest.batch,
@@ -186,6 +187,7 @@ def _snapshot(manifest: Manifest) -> dict[str, Any]:
 
 
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return how the chunks differ from those of the manifest before: added, removed, or moved to other owners."""
     old, new = before.chunks, manifest.chunks
     return {
         "added": [c.to_json() for key, c in new.items() if key not in old or _is_rewritten(old[key], c)],
@@ -239,6 +241,11 @@ class _File(NamedTuple):
 
 
 def _read(store: Store, files: Mapping[int, str], batch: int) -> _File | None:
+    """Return the file of a batch's manifest; None if there is none.
+
+    Raises:
+        StateError: If it is damaged, or belongs to another batch.
+    """
     path = files.get(batch)
     text = None if path is None else store.read(path)
     if path is None or text is None:

@@ -111,6 +111,7 @@ def sync_names(files: Iterable[str]) -> None:
 
 
 def _sync(path: str) -> None:
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -70,6 +70,11 @@ _LOCAL = {"file": "/", "dbfs": "/dbfs"}
 
 
 def _file(checkpoint: str, scheme: str, rest: str) -> str:
+    """Return the store's folder for a checkpoint on a file system.
+
+    Raises:
+        DefinitionError: If the path names a host.
+    """
     authority, path = parts(rest)
     if authority:
         raise DefinitionError(
@@ -79,6 +84,11 @@ def _file(checkpoint: str, scheme: str, rest: str) -> str:
 
 
 def _elsewhere(checkpoint: str, scheme: str, rest: str) -> str:
+    """Return the store's URL for a checkpoint in a cloud or on a cluster, its settings kept.
+
+    Raises:
+        DefinitionError: If it names no bucket or host.
+    """
     plain, mark, settings = rest.partition("?")
     authority, path = parts(plain)
     if not authority:

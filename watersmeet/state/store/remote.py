@@ -64,6 +64,11 @@ def connect(root: str) -> Remote:
 
 
 def _opener(root: str) -> Callable[[str], Remote]:
+    """Return what opens stores of a URL's scheme.
+
+    Raises:
+        DefinitionError: If state can't be kept there.
+    """
     scheme = urlsplit(root).scheme
     open_as = _OPENERS.get(scheme)
     if open_as is None:
@@ -110,6 +115,11 @@ def create_by_put(open_store: Callable[[], Any]) -> Create:
     """
 
     def create(path: str, content: bytes) -> bool:
+        """Create a file, and return whether it did: False if one of that name exists.
+
+        Raises:
+            OSError: If the store fails otherwise.
+        """
         store = open_store()
         from obstore import put
         from obstore.exceptions import AlreadyExistsError, BaseError
@@ -126,6 +136,7 @@ def create_by_put(open_store: Callable[[], Any]) -> Create:
 
 
 def _s3(root: str, settings: Mapping[str, str]) -> Any:
+    """Return obstore's S3 store of a URL, by its endpoint, scheme and region."""
     from obstore.store import S3Store
 
     bucket, prefix = _bucket(root)
@@ -143,6 +154,7 @@ def _gcs(root: str, settings: Mapping[str, str]) -> Any:
 
 
 def _azure(root: str, settings: Mapping[str, str]) -> Any:
+    """Return obstore's Azure store of a URL: the container is its user, the account its host."""
     from obstore.store import AzureStore
 
     _, prefix = _bucket(root)
@@ -157,6 +169,8 @@ def _bucket(root: str) -> tuple[str, str | None]:
 
 
 def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
+    """Return a store in a cloud; what creates files there is opened at the first use."""
+
     @lru_cache(maxsize=1)
     def open_once() -> Any:
         try:
@@ -172,6 +186,11 @@ def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) ->
 
 
 def _hdfs(root: str) -> Remote:
+    """Return a store on HDFS, through its client in Rust.
+
+    Raises:
+        OSError: If no host answers.
+    """
     try:
         from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
     except ModuleNotFoundError:

@@ -232,6 +232,11 @@ class Store:
         return Path(self.local, path) if self.local is not None else self._copy_path(path)
 
     def _on_this_host(self, path: str) -> Path:
+        """Return a file's path on this host; a remote file is copied there first.
+
+        Raises:
+            FileNotFoundError: If it doesn't exist.
+        """
         file = resolve_inside(self.local, path) if self.confined and self.local is not None else self._local_path(path)
         if self.local is None and not file.exists():
             content = self.read(path)
@@ -271,6 +276,11 @@ class Store:
         return bool(paths)
 
     def _read_rows(self, chunk: Chunk, time_type: pa.DataType, is_checked: bool) -> Rows:
+        """Return the rows of a chunk, memory-mapped, with their ordinals if they were stored apart.
+
+        Raises:
+            StateError: If the file is damaged.
+        """
         place = chunk.place
         source = self._map(place.path)
         if source.size < place.offset + place.length:
