@@ -137,21 +137,21 @@ class Forecast:
         p = replace(p, stored=tuple(float(sample.tables.get(at, rows)) for at, rows in enumerate(p.stored)))
         return p if sample.pace is None else parameters.with_pace(p, sample.pace)
 
-    def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:
+    def _parameters_at(self, factor: float, master: int | None = None) -> parameters.Parameters:
         return parameters.scale(self._now(master), factor, self._sample.constant)
 
     def _pricing(self, factor: float) -> Pricing:
         """Return the pricing of strategies by the time of their batches; it tries all numbers of nodes."""
-        settings, measure = self._settings, partial(self._at, factor)
+        settings, measure = self._settings, partial(self._parameters_at, factor)
         return Pricing(self._state, settings.weights, "latency", settings.bandwidth, settings.every, measure=measure)
 
     # -- recommendations
 
     def row(self, factor: int) -> dict[str, Any]:
         """Return the recommendation and predictions at a multiple of the rate."""
-        best, p = self.choose(self.strategy, factor), self._at(factor)
+        best, p = self.choose(self.strategy, factor), self._parameters_at(factor)
         fastest = self.choose(replace(self.strategy, goal="latency", within=None), factor)
-        most, cost = self._at(self._highest_factor(best)), best.breakdown
+        most, cost = self._parameters_at(self._highest_factor(best)), best.breakdown
         assert cost is not None
         state_rows = equations.state_rows(p) * cost.stored_tuples / sum(p.rates)
         return {
@@ -180,7 +180,8 @@ class Forecast:
 
     def choose(self, auto: Auto, factor: int) -> Option:
         """Return the option that Auto would choose at a multiple of the rate, with the time of its batches as cost."""
-        best = auto.pricing(self._state, measure=partial(self._at, factor)).best(auto.max_nodes, auto.among)[0]
+        pricing = auto.pricing(self._state, measure=partial(self._parameters_at, factor))
+        best = pricing.best(auto.max_nodes, auto.among)[0]
         return self._pricing(factor).price(best.name, best.nodes, best.options)
 
     def _nodes_needed(self, factor: int) -> int | None:

@@ -180,14 +180,14 @@ class RowAdmission:
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())
         for test in spec.tests:
-            passes = _true(rows, f"s{stream}_{test.holds}")
+            passes = _to_mask(rows, f"s{stream}_{test.holds}")
             if test.failed is not None:  # [!] another conjunct may drop the row; if none does, the query must stop
-                passes |= _true(rows, f"s{stream}_{test.failed}")
+                passes |= _to_mask(rows, f"s{stream}_{test.failed}")
             admitted &= passes
         for column in self._plan.query.required_columns[stream]:
             admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
 
-def _true(rows: pa.RecordBatch, column: str) -> Any:
+def _to_mask(rows: pa.RecordBatch, column: str) -> Any:
     return rows.column(column).fill_null(False).to_numpy(zero_copy_only=False)

@@ -56,7 +56,7 @@ class Routes:
         hashed = None if hashing is None else hashes(block, hashing[1])
 
         @cache  # many chunks are of one bucket
-        def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
+        def must_probe(bucket: Bucket) -> bool | NDArray[np.bool_]:
             """Return whether all or none of the partial results must probe a bucket, or a mask of those that must."""
             if bucket.field != bucket.field_for(field):
                 return False
@@ -64,7 +64,7 @@ class Routes:
                 return True
             return np.asarray(hashed % np.uint64(bucket.of) == bucket.number)
 
-        return concerned
+        return must_probe
 
     def visits(
         self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, hashes: Hashes

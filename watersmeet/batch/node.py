@@ -146,7 +146,7 @@ class Node:
                 if probe and self.query.emits_combinations:
                     for origin in self._origins:
                         for course in range(len(self.courses(origin))):
-                            yield from self._probe(origin, course, 0, self._entering(origin, course))
+                            yield from self._probe(origin, course, 0, self._start_course(origin, course))
             case Partial(origin, course, hop, blocks):
                 yield from self._probe(origin, course, hop, blocks)
             case EndOfBatch(name, cpu):
@@ -217,14 +217,14 @@ class Node:
         """Yield all tuples of one course that probe in this batch, wherever they do."""
         return self._tuples.entering(origin, course, self.courses(origin)[course])
 
-    def _entering(self, origin: int, course: int) -> Iterator[Partials]:
+    def _start_course(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield the tuples of one course that probe in this share."""
         steps, share = self.courses(origin)[course], self._share
         if share.node is None:
             return self._tuples.entering(origin, course, steps, share.number, share.of)
-        return self._visiting(self._tuples.entering(origin, course, steps), steps[0], share.node)
+        return self._select_visitors(self._tuples.entering(origin, course, steps), steps[0], share.node)
 
-    def _visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
+    def _select_visitors(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
         """Yield the tuples that must visit a node for a step; node 0 counts all of them as the step's input."""
         for block in blocks:
             self.work.of(step).rows_in += len(block) if node == 0 else 0

@@ -111,12 +111,13 @@ class Relay:
         if not first:
             for origin in range(len(self._plan.query.streams)):
                 for course in range(len(self.node.courses(origin))):
-                    yield from self.node.handle(Partial(origin, course, self._hop, self._received(origin, course)))
+                    blocks = self._shipped_partials(origin, course)
+                    yield from self.node.handle(Partial(origin, course, self._hop, blocks))
         if last:
             for action in self.node.handle(EndOfBatch(self._attempt.name, self._attempt.cpu)):
                 yield StateStored(self._add_earlier(action.report)) if isinstance(action, StateStored) else action
 
-    def _received(self, origin: int, course: int) -> Iterator[Partials]:
+    def _shipped_partials(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield the partial results of one course that other nodes shipped."""
         if not self._spooled_rows:
             return
@@ -168,14 +169,14 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), HASH: part.column(CONTENT)}
         if stream in plan.spilling.traced:
-            columns[TRACE] = _as(part.column(TRACED), TRACE_TYPE)
+            columns[TRACE] = _cast(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
             # [!] Spark delivers timestamps in the session's zone or in UTC; state has one type only.
-            columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
+            columns[name] = _cast(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
         yield stream, pa.record_batch(columns)
 
 
-def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
@@ -319,13 +320,13 @@ def relay(plan: BatchPlan, hop: int) -> Task:
         for action in task.actions():
             assert isinstance(action, Ship)
             attempt.watch(action.course, action.block)
-            yield from _timed(task.ship(action), shipping, attempt.cpu)
+            yield from _time_blocks(task.ship(action), shipping, attempt.cpu)
         yield task.baton(attempt.cpu() - started, sum(shipping))
 
-    return _wired(run, plan)
+    return _send_errors(run, plan)
 
 
-def _timed(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
+def _time_blocks(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
     """Yield blocks, and append to `seconds` the CPU seconds that computing each took."""
     while True:
         started = cpu()
@@ -354,7 +355,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     return guarded(run, [-1])
 
 
-def _wired(task: Task, plan: BatchPlan) -> Task:
+def _send_errors(task: Task, plan: BatchPlan) -> Task:
     """Return a task that sends our own errors over the wire as messages instead of raising them."""
     wire = Wire(plan.query, plan.placement.tracked)
 

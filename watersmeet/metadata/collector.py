@@ -133,7 +133,7 @@ class MetadataCollector:
                 case Key(fields):
                     self._add_marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
                 case Clustering(field):
-                    self._values[at] = [_distinct(*self._values[at], rows.column(f"s{stream}_{field}"))]
+                    self._values[at] = [_distinct_values(*self._values[at], rows.column(f"s{stream}_{field}"))]
                 case SortOrder(field, falling):
                     kind = self.plan.query.type_of(Column(stream, field))
                     reached = find_furthest(rows.column(f"s{stream}_{field}"), falling)
@@ -225,7 +225,7 @@ def are_flagged(rows: pa.RecordBatch, stream: int, constraint: FlaggedPunctuatio
     return mask
 
 
-def _distinct(*parts: pa.Array) -> pa.Array:
+def _distinct_values(*parts: pa.Array) -> pa.Array:
     """Return the distinct values of some arrays without NULL; values that are equal in SQL are one."""
     together = pa.concat_arrays(parts).drop_null()
     if pa.types.is_floating(together.type):

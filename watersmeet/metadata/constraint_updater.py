@@ -216,7 +216,7 @@ class ConstraintUpdater:
             if isinstance(constraint, ForeignKey):
                 check = self._check((stream, number), constraint, rows, denied)
                 waiting |= check.waiting
-                self._sample(stream, constraint, rows.filter(pa.array(check.orphans & ~orphans)))
+                self._add_samples(stream, constraint, rows.filter(pa.array(check.orphans & ~orphans)))
                 orphans |= check.orphans
         if orphans.any():
             reported = original_rows(plan.query.streams[stream], stream, rows.filter(pa.array(orphans)))
@@ -244,7 +244,7 @@ class ConstraintUpdater:
             write(self.plan.store, path, rows)
             self.report.sides.append((kind, stream, path))
 
-    def _sample(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
+    def _add_samples(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
         """Add the first rows to the report's samples as orphans; none if samples show no columns."""
         spec, visible = self.plan.query.streams[stream], self.plan.observing.samples
         if visible is not None and not visible:

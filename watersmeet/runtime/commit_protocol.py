@@ -308,7 +308,7 @@ class Protocol:
             raise self.in_doubt
         match event:
             case StateLoaded():
-                return [*self._take_over(), *self._undelivered()]
+                return [*self._take_over(), *self._deliver_last()]
             case BatchOffered():
                 return self._on_batch_offered(event)
             case QuietPeriod():
@@ -342,7 +342,7 @@ class Protocol:
             raise StateError("A round that was begun must be finished before the next batch.")
         if self.state.final and offer.rows and offer.batch != self.state.offered:
             raise StateError(closed_for_good(self.tree.operator.store.root))
-        clear = self._clear()
+        clear = self._clear_last()
         if offer.batch == self.state.offered:
             return clear
         self._running = _RunningBatch(self.state.batch + 1, offer, self.tree.plan(self.state, offer.now))
@@ -353,8 +353,8 @@ class Protocol:
         is_resumed = self.begun is not None
         round = self.begun or self._round(period)
         if round is None:
-            return self._clear() if self.state.final else self._undelivered()
-        clear = self._clear()
+            return self._clear_last() if self.state.final else self._deliver_last()
+        clear = self._clear_last()
         self.begun = round
         self._withdrawn = self._withdrawn and not is_resumed  # an interrupted round may have left something
         decided = self.tree.decided(self.state, round.choices)
@@ -371,12 +371,12 @@ class Protocol:
         final = period.final and not choices and not self.state.final
         return Round(self.state.batch + 1, choices, final) if choices or final else None
 
-    def _clear(self) -> list[Action]:
+    def _clear_last(self) -> list[Action]:
         """Return the actions that finish the last batch and remove what the next one doesn't need.
 
         Nothing before the current state is ever replayed.
         """
-        deliveries = self._undelivered()
+        deliveries = self._deliver_last()
         garbage, self._garbage = self._garbage, frozenset()
         if not self.fresh:
             return [*deliveries, Remove(garbage)] if garbage else deliveries
@@ -390,9 +390,9 @@ class Protocol:
     @property
     def undelivered(self) -> bool:
         """Whether the last batch is committed, but its files are not all in their folders."""
-        return bool(self._undelivered())
+        return bool(self._deliver_last())
 
-    def _undelivered(self) -> list[Action]:
+    def _deliver_last(self) -> list[Action]:
         """Return the action that delivers the files of the last batch, unless that is done."""
         batch, deliveries = self.state.batch, self.state.deliveries
         return [Deliver(batch, deliveries)] if deliveries and batch != self._delivered else []
@@ -468,9 +468,9 @@ class Protocol:
         self.state = after
         self.history = [*self.history, after.progress][-history.HISTORY :]
         if not after.final:
-            return self._undelivered()
+            return self._deliver_last()
         garbage, self._garbage = self._garbage, frozenset()  # no later batch will remove it
-        return [*self._undelivered(), *([Remove(garbage)] if garbage else [])]
+        return [*self._deliver_last(), *([Remove(garbage)] if garbage else [])]
 
     def _running_batch(self) -> _RunningBatch:
         if self._running is None:

@@ -176,7 +176,7 @@ class Controller(Spilling):
             rankings["" if policy.together else part.join].append(part)
         coming, chosen = now.expected.own + now.expected.of(hot), list[Part]()
         for candidates in rankings.values():
-            lowest = self._lowest(policy.lowest(candidates), now.expected, coming, hot_bytes)
+            lowest = self._lowest_parts(policy.lowest(candidates), now.expected, coming, hot_bytes)
             coming, hot_bytes = coming - now.expected.of(lowest), hot_bytes - sum(part.bytes for part in lowest)
             chosen += lowest
         return Decision("spill", f"{why}: {_describe_parts(chosen)} spilled", chosen) if chosen else Decision()
@@ -199,7 +199,9 @@ class Controller(Spilling):
         why = f"{_describe_parts(chosen)} spilled that came for spilled partitions"
         return Decision("keep", why, chosen, routine=True)
 
-    def _lowest(self, ranked: Sequence[Part], expected: ExpectedTime, coming: float, hot_bytes: int) -> list[Part]:
+    def _lowest_parts(
+        self, ranked: Sequence[Part], expected: ExpectedTime, coming: float, hot_bytes: int
+    ) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the limits require.
 
         [!] While a long batch runs, more tuples arrive for the next one. What counts is what that one would take, or

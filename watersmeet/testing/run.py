@@ -232,7 +232,7 @@ class Run(Runtime):
 
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
         """Return the tree of a join and its inner joins, with their operators."""
-        inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
+        inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inner_positions(path)}
         tracing: Tracing = "none" if not self.traced else "results" if path in self.inner else "pending"
         query = replace(self.inner.get(path, self.query), tracing=tracing)
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
@@ -242,7 +242,7 @@ class Run(Runtime):
             join = replace(join, exempt=frozenset(inner), tallies=True, partitions=self.partitions)
         return JoinTree(join, inner, path)
 
-    def _inside(self, path: str) -> list[int]:
+    def _inner_positions(self, path: str) -> list[int]:
         """Return the positions of a join's streams that are joins."""
         streams = self.inner.get(path, self.query).streams
         return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
@@ -251,7 +251,7 @@ class Run(Runtime):
         """Run the jobs task by task, those of inner joins first."""
         jobs: dict[str, Job] = {}
         for path, plan in action.plans.items():
-            inner = {at: jobs[f"{path}_{at}"] for at in self._inside(path)}
+            inner = {at: jobs[f"{path}_{at}"] for at in self._inner_positions(path)}
             results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
             jobs[path] = Job(self.exchanged(inherit(plan, inner), rows))
@@ -262,7 +262,7 @@ class Run(Runtime):
 
     def _rows(self, job: Job, query: Query) -> list[dict[str, Any]]:
         """Return the results of a join's job, with their traces if they are traced."""
-        read = [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
+        read = [row for file in job.files for row in _to_plain_rows(self._read(file)).to_pylist()]
         names = [*([TRACED] if self.traced else []), *query.output_schema.names]
         return [dict(zip(names, row.values(), strict=True)) for row in read]
 
@@ -286,7 +286,7 @@ class Run(Runtime):
         for kind, streams in action.sides.items():
             for stream, files in streams.items():
                 side = self.sides.setdefault((kind, stream), [])
-                side += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
+                side += [(action.batch, row) for file in files for row in _to_plain_rows(self._read(file)).to_pylist()]
         self.store.remove(action.temporary_files)
         return ResultsPublished()
 
@@ -310,7 +310,7 @@ class Run(Runtime):
         self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def _to_plain_rows(rows: pa.Table) -> pa.Table:
     """Return rows with timestamps as microseconds, which may lie outside the range of Python's dates."""
     kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in rows.schema]
     return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))

@@ -118,7 +118,7 @@ def _query(streams: Sequence[oracle.Stream], dice: random.Random) -> tuple[Query
     """Return a query that links each stream to the next by a random condition, and the same as a predicate."""
     pairs = [(one.name, two.name, dice.choice(list(CONDITIONS))) for one, two in pairwise(streams)]
     text = " AND ".join(condition.format(one, two) for one, two, condition in pairs)
-    specs = tuple(StreamSpec(s.name, SCHEMA, 1, _of_engine(s.window), s.delay) for s in streams)
+    specs = tuple(StreamSpec(s.name, SCHEMA, 1, _to_engine_window(s.window), s.delay) for s in streams)
     conjuncts = parse_where(text, [(spec.name, spec.schema) for spec in specs], (), Dialect())
 
     def holds(rows: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -127,7 +127,7 @@ def _query(streams: Sequence[oracle.Stream], dice: random.Random) -> tuple[Query
     return Query(specs, conjuncts, text), holds
 
 
-def _of_engine(window: oracle.Window) -> windows.Window:
+def _to_engine_window(window: oracle.Window) -> windows.Window:
     """Return the engine's window for the oracle's."""
     match window:
         case oracle.Sliding(size):

@@ -89,13 +89,14 @@ def auctions(
         )
     names = rng.spawn(1)[0]
     last = start + round(seconds * SECOND)
-    until, count, waiting = start, 0, _batch(_draw(np.empty(0, np.int64), bids, rng), _name(0, 0, ids, names))
+    until, count = start, 0
+    waiting = _batch(_draw_auctions(np.empty(0, np.int64), bids, rng), _make_ids(0, 0, ids, names))
     for number in range(math.ceil(seconds / seconds_per_batch)):
         end = min(last, start + round((number + 1) * seconds_per_batch * SECOND))
         while until < end:
             length = min(_BLOCK_SECONDS, (last - until) / SECOND)
-            new = _draw(arrivals(rate, length, rng, until), bids, rng)
-            waiting = _merge(waiting, _batch(new, _name(count, len(new.opens), ids, names)))
+            new = _draw_auctions(arrivals(rate, length, rng, until), bids, rng)
+            waiting = _merge(waiting, _batch(new, _make_ids(count, len(new.opens), ids, names)))
             until, count = until + _BLOCK_SECONDS * SECOND, count + len(new.opens)
         now, waiting = _split(waiting, end)
         yield now
@@ -127,7 +128,7 @@ class _AuctionRows:
     bidders: NDArray[np.int32]
 
 
-def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
+def _draw_auctions(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
     """Return random auctions and their bids; within an auction, bids are in order and their prices rise."""
     count = len(opens)
     life = lives(count, rng)
@@ -173,7 +174,7 @@ def _times(micros: Ints) -> pa.Array:
     return pa.array(micros).cast(TIME)
 
 
-def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Array:
+def _make_ids(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Array:
     """Return ids of auctions: consecutive integers, or random UUIDs of version 4."""
     if ids == "integer":
         return pa.array(np.arange(first, first + count, dtype=np.int64))

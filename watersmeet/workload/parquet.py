@@ -38,7 +38,7 @@ def write(
         raise FileExistsError(
             f"{target} already holds Parquet files; Spark would stream them too. Give an empty folder."
         )
-    stretches = _stretches(table[time_column], seconds_per_file)
+    stretches = _number_files(table[time_column], seconds_per_file)
     paths: list[Path] = []
     for stretch in range(int(stretches.min()), int(stretches.max()) + 1) if len(stretches) else ():
         path = target / f"{len(paths):05d}.parquet"
@@ -48,7 +48,7 @@ def write(
     return paths
 
 
-def _stretches(times: pa.ChunkedArray, seconds_per_file: float) -> Ints:
+def _number_files(times: pa.ChunkedArray, seconds_per_file: float) -> Ints:
     """Return the number of the file that each row belongs to, by its time.
 
     Raises:

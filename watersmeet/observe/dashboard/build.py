@@ -53,7 +53,7 @@ def build_view(snapshot: CheckpointSnapshot, now: int) -> DashboardView:
     return DashboardView(
         _title(snapshot),
         snapshot.root.removesuffix("/watersmeet"),
-        _facts(snapshot),
+        _format_facts(snapshot),
         short_time(now),
         verdict(snapshot, batches, now),
         figures(batches),
@@ -71,7 +71,7 @@ def _title(snapshot: CheckpointSnapshot) -> str:
     return str(name or ", ".join(snapshot.query.get("streams", ())) or "join")
 
 
-def _facts(snapshot: CheckpointSnapshot) -> str:
+def _format_facts(snapshot: CheckpointSnapshot) -> str:
     """Return the subtitle: the last batch, strategy, exchange and the process, as far as they are known."""
     last = snapshot.progress[-1] if snapshot.progress else {}
     batch = f"batch {last['batchId']:,} at {short_time(end_time(last))}" if last else ""

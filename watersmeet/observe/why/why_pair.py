@@ -71,10 +71,10 @@ def why_checkpoint(
     """
     store = store_of(checkpoint)
     with consistent(store.root):
-        return _why(store, values_by_stream, clock, read_outputs)
+        return _answer_newest(store, values_by_stream, clock, read_outputs)
 
 
-def _why(
+def _answer_newest(
     store: Store, values_by_stream: Mapping[str, Values], clock: Callable[[], float], read_outputs: bool
 ) -> Answer:
     """Answer a question from the newest state, without Spark; see `why`.

@@ -1,4 +1,4 @@
-"""The sorted index and zone maps of a chunk, by which a probe skips rows; only columns used in lookups have sort orders.
+"""The sorted index and zone maps of a chunk, by which a probe skips rows; only columns looked up have sort orders.
 
 A large chunk stores a sort order as a permutation `o_<column>`; a small one is sorted when it is first probed.
 """

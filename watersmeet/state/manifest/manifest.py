@@ -118,13 +118,13 @@ def path_of(batch: int, generation: int = 0) -> str:
 
 def newest(store: Store) -> int | None:
     """Return the last batch that has a manifest; None if there is none."""
-    return _newest(store, generations.valid_files(store, FOLDER))
+    return _newest_batch(store, generations.valid_files(store, FOLDER))
 
 
 def newest_path(store: Store) -> str | None:
     """Return the path of the manifest of the last batch that has one; another run's has another path."""
     files = generations.valid_files(store, FOLDER)
-    batch = _newest(store, files)
+    batch = _newest_batch(store, files)
     return None if batch is None else files[batch]
 
 
@@ -135,11 +135,11 @@ def last(store: Store) -> Manifest | None:
         StateError: If it, or one that it builds on, is damaged or missing.
     """
     files = generations.valid_files(store, FOLDER)  # [!] once: another may become the newest meanwhile
-    batch = _newest(store, files)
+    batch = _newest_batch(store, files)
     return None if batch is None else _load(store, files, batch)
 
 
-def _newest(store: Store, files: dict[int, str]) -> int | None:
+def _newest_batch(store: Store, files: dict[int, str]) -> int | None:
     """Return the last batch of those that have files; an empty one was never published."""
     return next((batch for batch in reversed(files) if store.read(files[batch]) != b""), None)
 

@@ -168,7 +168,7 @@ def _bucket(root: str) -> tuple[str, str | None]:
     return bucket, prefix.rstrip("/") or None
 
 
-def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
+def _open_in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
     """Return a store in a cloud; what creates files there is opened at the first use."""
 
     @lru_cache(maxsize=1)
@@ -176,7 +176,7 @@ def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) ->
         try:
             return open_store(root, dict(parse_qsl(urlsplit(root).query)))
         except ModuleNotFoundError:
-            raise _wants(root, "obstore", "cloud") from None
+            raise _missing_package_error(root, "obstore", "cloud") from None
 
     system, base = pafs.FileSystem.from_uri(root)
     return Remote(system, str(base), create_by_put(open_once))
@@ -185,7 +185,7 @@ def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) ->
 # -- HDFS
 
 
-def _hdfs(root: str) -> Remote:
+def _open_hdfs(root: str) -> Remote:
     """Return a store on HDFS, through its client in Rust.
 
     Raises:
@@ -194,7 +194,7 @@ def _hdfs(root: str) -> Remote:
     try:
         from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
     except ModuleNotFoundError:
-        raise _wants(root, "hdfs-native", "hdfs") from None
+        raise _missing_package_error(root, "hdfs-native", "hdfs") from None
     parts = urlsplit(root)
     if parts.hostname and parts.port:  # its client waits for ever for a host that isn't there
         socket.create_connection((parts.hostname, parts.port), timeout=ANSWERS).close()
@@ -219,17 +219,17 @@ def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
     return True
 
 
-def _wants(root: str, package: str, extra: str) -> DefinitionError:
+def _missing_package_error(root: str, package: str, extra: str) -> DefinitionError:
     return DefinitionError(f"{root} needs the package {package}: pip install 'watersmeet[{extra}]', on every executor.")
 
 
 _OPENERS: dict[str, Callable[[str], Remote]] = {
-    "s3": partial(_in_cloud, _s3),
-    "gs": partial(_in_cloud, _gcs),
-    "abfs": partial(_in_cloud, _azure),
-    "abfss": partial(_in_cloud, _azure),
-    "hdfs": _hdfs,
-    "viewfs": _hdfs,
+    "s3": partial(_open_in_cloud, _s3),
+    "gs": partial(_open_in_cloud, _gcs),
+    "abfs": partial(_open_in_cloud, _azure),
+    "abfss": partial(_open_in_cloud, _azure),
+    "hdfs": _open_hdfs,
+    "viewfs": _open_hdfs,
 }
 
 
@@ -249,7 +249,7 @@ def save(path: Path, content: bytes) -> None:
         StateError: If another user could write to the folder.
     """
     global _fetched_bytes  # measuring all copies for each new one would cost more than fetching it
-    _private(folder())
+    _create_private(folder())
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     draft.write_bytes(content)
@@ -280,7 +280,7 @@ def _info(path: Path) -> os.stat_result | None:
     return None
 
 
-def _private(folder: Path) -> None:
+def _create_private(folder: Path) -> None:
     """Create the folder of copies, to which no other user may write: its files are trusted as state.
 
     Raises:

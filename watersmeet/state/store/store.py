@@ -200,7 +200,7 @@ class Store:
         """Memory-map a file; a remote one is fetched to this host's disk first."""
         for _ in range(TRIES):
             try:
-                return _map_file(self._on_this_host(path))
+                return _map_file(self._local_copy(path))
             except (FileNotFoundError, pa.ArrowInvalid):  # another process may have removed this host's copy
                 if self.local is not None:
                     break
@@ -231,7 +231,7 @@ class Store:
         """Return the path of a file on this host, or of its copy if it is remote."""
         return Path(self.local, path) if self.local is not None else self._copy_path(path)
 
-    def _on_this_host(self, path: str) -> Path:
+    def _local_copy(self, path: str) -> Path:
         """Return a file's path on this host; a remote file is copied there first.
 
         Raises:
