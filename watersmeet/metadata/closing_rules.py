@@ -109,7 +109,7 @@ class ColumnLimitRule(ClosingRule):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The limit."""
+        """The one column that the rule reads."""
         return (self.limit,)
 
     def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:

@@ -54,7 +54,7 @@ class ColumnEnd(End):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The column."""
+        """The one column that the end depends on."""
         return (self.column,)
 
     def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:

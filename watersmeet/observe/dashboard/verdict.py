@@ -134,14 +134,12 @@ def _check_refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, no
 
 
 RULES: tuple[Callable[[CheckpointSnapshot, RecentBatches, int], Iterator[Reason]], ...] = (
-    *(
-        _check_process,
-        _check_overload,
-        _check_duration,
-        _check_silence,
-        _check_warnings,
-        _check_late_rows,
-        _check_watermark,
-        _check_refused_rows,
-    ),
+    _check_process,
+    _check_overload,
+    _check_duration,
+    _check_silence,
+    _check_warnings,
+    _check_late_rows,
+    _check_watermark,
+    _check_refused_rows,
 )
