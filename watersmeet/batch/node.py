@@ -225,7 +225,7 @@ class Node:
         return self._select_visitors(self._tuples.entering(origin, course, steps), steps[0], share.node)
 
     def _select_visitors(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
-        """Yield the tuples that must visit a node for a step; node 0 counts all of them as the step's input."""
+        """Yield the tuples that must visit a node for a step, and count them; node 0 also counts the step's input."""
         for block in blocks:
             self.work.of(step).rows_in += len(block) if node == 0 else 0
             visitors = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
@@ -256,7 +256,7 @@ class Node:
             yield self._emit(block)
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None = None) -> Iterator[Partials]:
-        """Yield the partial results of a step, probing at one node, or at all if `node` is None."""
+        """Yield the partial results of a step, probing at one node; at all, counting its input, if `node` is None."""
         for block in blocks:
             if node is None:
                 self.work.of(step).rows_in += len(block)
@@ -265,7 +265,7 @@ class Node:
     # -- emit
 
     def _emit(self, block: Partials) -> Emit:
-        """Separate results from combinations that Spark must decide; credit results to the groups they came from."""
+        """Separate results from combinations that Spark must decide; count results, and credit them to their groups."""
         if not self.query.deferred_conjuncts:
             results, pending = block, block.slice(0, 0)
         else:

@@ -118,7 +118,7 @@ class Relay:
                 yield StateStored(self._add_earlier(action.report)) if isinstance(action, StateStored) else action
 
     def _shipped_partials(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield the partial results of one course that other nodes shipped."""
+        """Yield the partial results of one course that other nodes shipped, and count them."""
         if not self._spooled_rows:
             return
         before, step = self.node.courses(origin)[course][self._hop - 1 : self._hop + 1]
@@ -130,20 +130,20 @@ class Relay:
                 yield block
 
     def ship(self, action: Ship) -> Iterator[pa.RecordBatch]:
-        """Yield partial results as rows on the wire, one for each node that they must visit."""
+        """Yield partial results as rows on the wire, one for each node that they must visit; counts them as input."""
         before, step = self.node.courses(action.block.origin)[action.course][action.hop - 1 : action.hop + 1]
         to = self.node.visits(action.block, step)
         self.node.work.of(step).rows_in += len(action.block)
         yield from self._wire.ship(action.block, to, action.course, before.carry, self.node.table.gather)
 
     def _add_earlier(self, report: TaskReport) -> TaskReport:
-        """Return a report with the work of the node's earlier tasks."""
+        """Add the work of the node's earlier tasks to a report, and return it."""
         if self._baton.report is not None:
             report.add(self._baton.report)
         return report
 
     def baton(self, seconds: float, shipping: float) -> pa.RecordBatch:
-        """Return the message to this node's task of the next hop.
+        """Return the message to this node's task of the next hop: the intake reports, and the work so far.
 
         Args:
             seconds: The CPU seconds that this task took.

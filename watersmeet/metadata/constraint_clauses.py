@@ -105,19 +105,31 @@ class Words:
         return True
 
     def need(self, word: str) -> None:
-        """Read a word that must come next."""
+        """Read a word that must come next.
+
+        Raises:
+            SqlError: If another one comes.
+        """
         if not self.take(word):
             raise self.expected(word)
 
     def name(self) -> str:
-        """Read the name of a column or stream."""
+        """Read the name of a column or stream.
+
+        Raises:
+            SqlError: If something else comes.
+        """
         if not self.rest or not _is_name(self.rest[0]):
             raise self.expected("a name")
         self.at += 1
         return self.tokens[self.at - 1].text
 
     def slack(self) -> str | None:
-        """Read a slack, which extends to the last token, if there is one."""
+        """Read a slack, which extends to the last token; None if none comes.
+
+        Raises:
+            SqlError: If nothing follows the word SLACK.
+        """
         if not self.take("SLACK"):
             return None
         if not self.rest:

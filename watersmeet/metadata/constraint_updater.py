@@ -151,7 +151,10 @@ class ConstraintUpdater:
         before: ConstraintState,
         denied: DeniedRows,
     ) -> ConstraintState:
-        """Return the state of inherited punctuations after a batch in which the inner join may have emitted some."""
+        """Return the state of inherited punctuations after a batch in which the inner join may have emitted some.
+
+        Writes their marks, emits those that are ready, and counts them in the report.
+        """
         new, files = self.plan.metadata.inherited.get(constraint_id, ()), tuple[MarkFile, ...]()
         rest = self._emit_ready(constraint_id, constraint, before.waiting, denied)
         if new:

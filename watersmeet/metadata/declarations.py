@@ -233,6 +233,9 @@ def punctuations(
         effect: When they take effect: with `batch` at the end of their batch, with `watermark` once the join's
             watermark has passed their event time. By default `batch` with a flag and `watermark` with a frame.
 
+    Raises:
+        DefinitionError: If there is neither a flag nor a frame, or both, or the other arguments don't go with it.
+
     >>> print(punctuations(flag="is_end", on="auction"))
     wm.punctuations(flag='is_end')
     """

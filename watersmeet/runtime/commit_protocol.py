@@ -374,7 +374,8 @@ class Protocol:
     def _clear_last(self) -> list[Action]:
         """Return the actions that finish the last batch and remove what the next one doesn't need.
 
-        Nothing before the current state is ever replayed.
+        The first time in a run, everything that the current state doesn't name is removed; later only what is known to
+        be left over, which is then forgotten. Nothing before the current state is ever replayed.
         """
         deliveries = self._deliver_last()
         garbage, self._garbage = self._garbage, frozenset()

@@ -208,7 +208,11 @@ class Run(Runtime):
         return rounds > 0
 
     def _prepare(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
-        """Return the protocol in the state that the store holds; a new one unless the run is steady."""
+        """Return the protocol in the state that the store holds: a new one, or always the same if the run is steady.
+
+        Raises:
+            StateError: If the manifest of the last batch is missing.
+        """
         tree = self._tree("j", strategy, ordering)
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:

@@ -78,6 +78,9 @@ def auctions(
         ids: How auctions are named.
         start: First moment of the stretch of event time.
 
+    Raises:
+        ValueError: If batches span no time, bids are negative, or the form of ids is unknown.
+
     >>> first, second = auctions(2, 10, np.random.default_rng(1))
     >>> first.bids.column_names
     ['auction', 'ts', 'price', 'bidder', 'is_end']

@@ -31,6 +31,10 @@ def write(
         folder: Created if missing; must contain no Parquet files yet.
         seconds_per_file: Length of a stretch of event time.
         time_column: The event time, a timestamp without NULLs.
+
+    Raises:
+        FileExistsError: If the folder holds Parquet files.
+        ValueError: If a time is NULL, or files span no time.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -98,6 +102,10 @@ def feed(
 
     A batch is written once its stretch of event time is over, whether or not the one before has been read. The call
     blocks until the last batch is written: run it in a thread or a process beside the query.
+
+    Raises:
+        FileExistsError: If the folder holds Parquet files.
+        ValueError: If the speed is not above 0.
     """
     if not speed > 0:
         raise ValueError(f"Batches are fed at a speed above 0, got {speed}.")

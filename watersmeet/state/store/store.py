@@ -72,7 +72,11 @@ class Store:
             remote.check_creates(remote.connect(self.root), self.root)
 
     def write(self, path: str, content: Any) -> None:
-        """Write a file whose name is new; readers learn its name only afterwards."""
+        """Write a file whose name is new; readers learn its name only afterwards.
+
+        Raises:
+            StateError: If the disk is full; nothing of the file is left then.
+        """
         if self.local is None:
             system, full = self.remote(path)
             system.create_dir(os.path.dirname(full), recursive=True)  # object stores have none, others want them
