@@ -127,6 +127,7 @@ def _length(duration: object) -> int | None:
 
 @lru_cache
 def _parse(text: str) -> int | None:
+    """Return the microseconds of an interval such as `1 hour 30 minutes`; None if it can't be read as one."""
     text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
     sign, text = (-1, text.lstrip()[1:]) if text.lstrip().startswith("-") else (1, text)
     position, total = 0, Fraction(0)

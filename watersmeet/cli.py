@@ -71,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_advise(commands: Any) -> None:
+    """Add the command `advise` and its options to the parser."""
     summary = "predict what a join needs, and recommend a strategy and a number of nodes"
     command = commands.add_parser("advise", help=summary, description=summary)
     command.set_defaults(run=_advise)
@@ -89,6 +90,7 @@ def _add_advise(commands: Any) -> None:
 
 
 def _advise(options: argparse.Namespace) -> None:
+    """Run the command `advise`: print the advice, and draw it to a file if asked to."""
     from watersmeet.spark.api.advise import advise
 
     rates = {stream: _parse_rate(stream, rate) for stream, rate in _parse_pairs("--rate", options.rate)}
@@ -116,6 +118,7 @@ def _reject_rest(rest: Sequence[str]) -> None:
 
 
 def _add_why(commands: Any) -> None:
+    """Add the command `why` to the parser; the options that name tuples are left to `_why`."""
     summary = "say what became of tuples, and why they joined or didn't"
     usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
     several = "Several columns of a tuple: --a id=17 --a zone=x, or --a \"id = 17 AND zone = 'x'\"."
@@ -169,6 +172,7 @@ def _is_joined(word: str) -> bool:
 
 
 def _add_watch(commands: Any) -> None:
+    """Add the command `watch` and its options to the parser."""
     summary = "show a query live in the terminal: what it reads is its checkpoint, which it never changes"
     command = commands.add_parser("watch", help=summary, description=summary)
     command.set_defaults(run=lambda options: watch(options.checkpoint, options.every, options.once))
@@ -178,6 +182,7 @@ def _add_watch(commands: Any) -> None:
 
 
 def _add_serve(commands: Any) -> None:
+    """Add the command `serve` and its options to the parser."""
     summary = "show a query live in a browser, on this host only; prints the address"
     command = commands.add_parser("serve", help=summary, description=summary)
     command.set_defaults(run=_serve)
@@ -196,6 +201,11 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _parse_pairs(option: str, options: Sequence[str]) -> list[tuple[str, str]]:
+    """Return options of the form STREAM=VALUE as pairs.
+
+    Raises:
+        DefinitionError: If one has another form.
+    """
     pairs = [text.partition("=") for text in options]
     for stream, equals, value in pairs:
         if not (stream and equals and value):

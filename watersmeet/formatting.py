@@ -34,7 +34,7 @@ def value_at(values: pa.Array, at: int) -> Any:
     try:
         return values[at].as_py()
     except (ValueError, OverflowError):  # a date or timestamp beyond year 9999, or before year 1
-        return values.slice(at, 1).cast(_raw(values.type))[0].as_py()
+        return values.slice(at, 1).cast(_raw_type(values.type))[0].as_py()
 
 
 def shorten(value: object, limit: int = 60) -> str:
@@ -57,7 +57,9 @@ def sanitize(text: str, allowed: str = "\n") -> str:
 
 
 def abbreviate(text: str, limit: int = 40) -> str:
-    """Return an expression on one line; if it is long, with its innermost parentheses emptied.
+    """Return an expression on one line.
+
+    If it is long, its parentheses are emptied from the inside out until it fits; failing that, it is cut off.
 
     >>> abbreviate("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
     '2 * 6371 * asin(sqrt(…))'
@@ -65,13 +67,13 @@ def abbreviate(text: str, limit: int = 40) -> str:
     line = " ".join(text.split())
     depths = list(accumulate((letter == "(") - (letter == ")") for letter in line))
     for depth in range(max(depths, default=0), 0, -1) if len(line) > limit else ():
-        shorter = _without(line, depths, depth)
+        shorter = _empty_parentheses(line, depths, depth)
         if len(shorter) <= limit:
             return shorter
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-def _without(line: str, depths: Sequence[int], depth: int) -> str:
+def _empty_parentheses(line: str, depths: Sequence[int], depth: int) -> str:
     """Return a line with an ellipsis in place of what is nested that deep in parentheses."""
     letters = [
         letter if at < depth or (letter == "(" and at == depth) else "…" if line[place - 1] == "(" else ""
@@ -80,18 +82,18 @@ def _without(line: str, depths: Sequence[int], depth: int) -> str:
     return re.sub("…+", "…", "".join(letters))
 
 
-def _raw(kind: pa.DataType) -> pa.DataType:
+def _raw_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with dates and timestamps replaced by the numbers that represent them."""
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_list(kind):
-        return pa.list_(_raw(kind.value_type))
+        return pa.list_(_raw_type(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(_raw(kind.key_type), _raw(kind.item_type))
+        return pa.map_(_raw_type(kind.key_type), _raw_type(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(kind.field(at).name, _raw(kind.field(at).type)) for at in range(kind.num_fields)])
+        return pa.struct([(kind.field(at).name, _raw_type(kind.field(at).type)) for at in range(kind.num_fields)])
     return kind
 
 

@@ -46,10 +46,10 @@ class Limits:
         driver_bytes: nor one of that many bytes,
         driver_seconds: nor one expected to take that long: two tasks would gain more than it costs to start them.
         purge_pairs: Pairs of stored tuples examined to prove one tuple dead; with more it stays.
-        sampled_pairs: A block of fewer pairs is no sample of what each of several conjuncts lets through.
+        sampled_pairs: Blocks with fewer pairs are too small to measure what each of several conjuncts lets through.
         missed_pairs: Pairs examined for near-misses, per conjunct and hop of a task,
         missed_asked: and the most of these that are passed to Python predicates.
-        crossing_rows: Of the inner results that arrive, one in so many is sampled for the partition its results go to.
+        crossing_rows: One in this many inner results that arrive is sampled for the partition its results go to.
         value_bytes: A call in `where` of a function such as `repeat` that would make a larger value raises.
     """
 

@@ -131,8 +131,8 @@ class SlowState:
     def sees(self, kept: Kept, number: int) -> bool:
         return kept.since < number < kept.until
 
-    def drop(self, wave: int) -> None:
-        self.kept = [kept for kept in self.kept if kept.until > wave]
+    def drop(self, number: int) -> None:
+        self.kept = [kept for kept in self.kept if kept.until > number]
 
 
 class Crash(Exception):
@@ -159,7 +159,7 @@ class Ring:
         for row in self.rows:
             self.states[case.place(row, self.mark)].kept.append(Kept(row, 0))
         self.nodes = [
-            self.node(n, case.nodes, case.streams, self.states[n], case.interleaved) for n in range(case.nodes)
+            self.node(n, case.nodes, case.streams - 1, self.states[n], case.interleaved) for n in range(case.nodes)
         ]
         self.links: list[deque[Message]] = [deque() for _ in range(case.nodes)]
         self.ended: set[int] = set()
@@ -168,7 +168,7 @@ class Ring:
         """Join a batch, and return what the state then holds; messages arrive as the dice say.
 
         Raises:
-            Crash: After so many messages.
+            Crash: After `crash_after` messages.
         """
         waiting = deque(waves)
         while len(self.ended) < self.case.nodes:

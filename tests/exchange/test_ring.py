@@ -146,7 +146,7 @@ class SeesItsSuccessor(SlowState):
 class DropsNever(SlowState):
     """Rows that were handed on stay as long as the batch."""
 
-    def drop(self, wave: int) -> None:
+    def drop(self, number: int) -> None:
         pass
 
 
@@ -213,15 +213,15 @@ class Scripted:
     def probe(self, block: str, wave: Wave) -> list[str]:
         return [f"{block}{more}" for more in self.found]
 
-    def drop(self, wave: int) -> None:
-        self.dropped.append(wave)
+    def drop(self, number: int) -> None:
+        self.dropped.append(number)
 
 
 ONE = Wave(1, 1)
 
 
 def test_the_head_marks_the_last_partial_result_and_renews_the_mark() -> None:
-    head = RingNode(0, 2, 4, Scripted(["old"], ["x", "y"]))
+    head = RingNode(0, 2, 3, Scripted(["old"], ["x", "y"]))
     assert [*head.enter("a", 1)] == [
         BuildMessage("old"),
         ProbeMessage(ONE, "a"),
@@ -245,7 +245,7 @@ def test_the_head_marks_the_last_partial_result_and_renews_the_mark() -> None:
 
 
 def test_without_matches_the_mark_travels_alone() -> None:
-    head = RingNode(0, 2, 3, Scripted([], []))
+    head = RingNode(0, 2, 2, Scripted([], []))
     assert [*head.enter("a", 1)] == [ProbeMessage(ONE, "a"), PartialMessage(ONE, 1, None, 0, end=True)]
     assert [*head.handle(PartialMessage(ONE, 1, None, 0, end=True))] == [ReleaseMessage(ONE)]
 
@@ -253,14 +253,14 @@ def test_without_matches_the_mark_travels_alone() -> None:
 def test_two_streams_need_no_mark() -> None:
     """The next tuples enter at once: whatever is under way is in front of them."""
     state = Scripted([], ["x"])
-    head = RingNode(0, 2, 2, state)
+    head = RingNode(0, 2, 1, state)
     assert [*head.enter("a", 1)] == [ProbeMessage(ONE, "a"), Result("ax"), ReleaseMessage(ONE)]
     many = [action for _ in range(2000) for action in head.enter("b", 1)]
     assert len(many) == 6000 and state.dropped[-1] == 2002
 
 
 def test_the_tail_passes_on_partial_results_alone() -> None:
-    tail = RingNode(1, 2, 3, Scripted(["old"], ["x"]))
+    tail = RingNode(1, 2, 2, Scripted(["old"], ["x"]))
     assert [*tail.handle(ProbeMessage(ONE, "a"))] == [PartialMessage(ONE, 1, "ax", 1)]
     assert [*tail.handle(PartialMessage(ONE, 1, "ay", 0, end=True))] == [
         PartialMessage(ONE, 1, "ay", 0, end=True),
@@ -273,7 +273,7 @@ def test_the_tail_passes_on_partial_results_alone() -> None:
 
 @pytest.mark.parametrize(("interleaved", "under_way"), [(None, 1), (1, 1), (3, 3)])
 def test_as_many_tuples_are_under_way_as_the_threshold_allows(interleaved: int | None, under_way: int) -> None:
-    head = RingNode(0, 3, 3, Scripted([], []), interleaved)
+    head = RingNode(0, 3, 2, Scripted([], []), interleaved)
     probes = [action for _ in range(5) for action in head.enter("a", 1) if isinstance(action, ProbeMessage)]
     assert len(probes) == under_way
     more = [*head.handle(PartialMessage(ONE, 1, None, 0, end=True))]

@@ -130,7 +130,8 @@ class AdaptationController:
         is_due = waiting.waiting >= PATIENCE or overdue >= OVERDUE
         if not (is_better and is_due and waiting.rested >= self.interval):
             return now, waiting
-        change = describe_change(batch, now, best, _reason(now, best, waiting.waiting, overdue), not self.dry_run)
+        why = _explain_change(now, best, waiting.waiting, overdue)
+        change = describe_change(batch, now, best, why, not self.dry_run)
         return (now if self.dry_run else best), waiting.add(change)
 
 
@@ -140,7 +141,8 @@ def describe_change(batch: int, now: Option, best: Option, why: str, made: bool 
     return StrategyChange(batch, kind, now.label, best.label, why, made)
 
 
-def _reason(now: Option, best: Option, batches: int, overdue: int) -> str:
+def _explain_change(now: Option, best: Option, batches: int, overdue: int) -> str:
+    """Return the sentence that says why the controller changes to the best option."""
     since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{batches} batches on end"
     return (
         f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "

@@ -147,11 +147,12 @@ def render_advice(
     measurements: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]
 ) -> str:
     """Return the measurements, the rows as a table, and the notes as text."""
-    lines = [*_measurement_lines(measurements), "", title, *render_table(HEADINGS, [_cells(row) for row in rows])]
+    lines = [*_measurement_lines(measurements), "", title, *render_table(HEADINGS, [_row_cells(row) for row in rows])]
     return "\n".join([*lines, *(f"! {note}" for note in notes)])
 
 
 def _measurement_lines(measurements: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of text on what was measured: pairs, streams with their probe orders, and Python predicates."""
     yield (
         f"Measured on {measurements['tuples']:,} tuples over {measurements['seconds']:.3g} s of event time: "
         f"{format_seconds(measurements['pairSeconds'])} a pair, {measurements['rowBytes']:.0f} bytes a tuple"
@@ -169,7 +170,8 @@ def _measurement_lines(measurements: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {name}(): {format_seconds(each)} a call, {part:.2%} match"
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _row_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return one load of a prediction as the texts of a table row, in the order of its columns."""
     numbers = [format_number(row[key]) for key in ("tuplesPerSecond", "resultsPerSecond")]
     most = [format_number(row[key]) for key in ("mostTuplesPerSecond", "mostResultsPerSecond", "stateRows")]
     bytes_ = [format_bytes(row[key]) for key in ("stateBytes", "networkBytesPerSecond")]

@@ -170,6 +170,11 @@ class Auto(Strategy):
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Check and convert the options.
+
+        Raises:
+            DefinitionError: If one is out of range or of the wrong type.
+        """
         fields_to_python(self)
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes, what="max_nodes"))
         check_load(self.max_nodes, self.weights, self.capacities)
@@ -303,6 +308,7 @@ def _explain_staying(now: Option, candidates: Sequence[Option], eligible: Sequen
 
 
 def _explain_choice(best: Option, candidates: Sequence[Option], eligible: Sequence[str], is_measured: bool) -> str:
+    """Return the sentence that says why an option was chosen, with the runner-up's cost if anything was measured."""
     basis = MEASURED if is_measured else "before anything is measured"
     preference = STRATEGIES[best.name].PREFERENCE
     if preference is not None:

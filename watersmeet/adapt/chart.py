@@ -66,6 +66,7 @@ def label(row: Mapping[str, Any]) -> str:
 def _plot_batches(
     axes: Any, rows: Sequence[Mapping[str, Any]], curves: Mapping[int, Mapping[int, float]], every: float
 ) -> None:
+    """Draw the seconds of a batch by number of nodes, a curve for each load; a ring marks the recommendation."""
     for row, colour in zip(rows, COLOURS, strict=True):
         curve = curves[row["factor"]]
         axes.plot(list(curve), list(curve.values()), color=colour, marker=".", label=label(row))
@@ -179,6 +180,7 @@ def _svg_amounts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _svg_frame(left: float, right: float, scale: LogScale, title: str, below: str, beside: str) -> Iterator[str]:
+    """Yield the SVG of one panel's frame: grid lines at powers of ten, its title and the labels of its axes."""
     middle = (left + right) / 2
     for power in range(scale.low, scale.high + 1):
         y = scale.at(10.0**power)

@@ -87,6 +87,11 @@ class Settings:
     weights: Weights = EQUAL
 
     def __post_init__(self) -> None:
+        """Check and convert the settings.
+
+        Raises:
+            DefinitionError: If one is out of range.
+        """
         fields_to_python(self)
         check_nodes(self.max_nodes, what="max_nodes")
         if self.goal is not None:
@@ -132,21 +137,21 @@ class Forecast:
         p = replace(p, stored=tuple(float(sample.tables.get(at, rows)) for at, rows in enumerate(p.stored)))
         return p if sample.pace is None else parameters.with_pace(p, sample.pace)
 
-    def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:
+    def _parameters_at(self, factor: float, master: int | None = None) -> parameters.Parameters:
         return parameters.scale(self._now(master), factor, self._sample.constant)
 
     def _pricing(self, factor: float) -> Pricing:
         """Return the pricing of strategies by the time of their batches; it tries all numbers of nodes."""
-        settings, measure = self._settings, partial(self._at, factor)
+        settings, measure = self._settings, partial(self._parameters_at, factor)
         return Pricing(self._state, settings.weights, "latency", settings.bandwidth, settings.every, measure=measure)
 
     # -- recommendations
 
     def row(self, factor: int) -> dict[str, Any]:
         """Return the recommendation and predictions at a multiple of the rate."""
-        best, p = self.choose(self.strategy, factor), self._at(factor)
+        best, p = self.choose(self.strategy, factor), self._parameters_at(factor)
         fastest = self.choose(replace(self.strategy, goal="latency", within=None), factor)
-        most, cost = self._at(self._highest_factor(best)), best.breakdown
+        most, cost = self._parameters_at(self._highest_factor(best)), best.breakdown
         assert cost is not None
         state_rows = equations.state_rows(p) * cost.stored_tuples / sum(p.rates)
         return {
@@ -175,7 +180,8 @@ class Forecast:
 
     def choose(self, auto: Auto, factor: int) -> Option:
         """Return the option that Auto would choose at a multiple of the rate, with the time of its batches as cost."""
-        best = auto.pricing(self._state, measure=partial(self._at, factor)).best(auto.max_nodes, auto.among)[0]
+        pricing = auto.pricing(self._state, measure=partial(self._parameters_at, factor))
+        best = pricing.best(auto.max_nodes, auto.among)[0]
         return self._pricing(factor).price(best.name, best.nodes, best.options)
 
     def _nodes_needed(self, factor: int) -> int | None:
@@ -225,6 +231,7 @@ class Forecast:
         }
 
     def _stream_measurements(self, p: parameters.Parameters, at: int) -> dict[str, Any]:
+        """Return what was measured of a stream, as `measurements` has it: for a table, only its rows."""
         if at in self._sample.tables:
             return {"rows": self._sample.tables[at]}
         targets = [self._state.names[to] for to in p.orders[at]]

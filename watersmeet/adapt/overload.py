@@ -32,7 +32,7 @@ def describe_overload(strategy: Strategy, state: StateView, due: float, seconds:
         "batches": overdue,
         "nodesNeeded": enough,
         "says": f"The last {overdue} batches took longer than the trigger's {due:g} s, the last one {seconds:.3g} s; "
-        f"{_advice(enough, state.machine)}.",
+        f"{_advise_nodes(enough, state.machine)}.",
     }
 
 
@@ -50,7 +50,8 @@ def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None
     return min((option.nodes for option in options if option.cost * advance <= due), default=None)
 
 
-def _advice(enough: int | None, machine: Machine) -> str:
+def _advise_nodes(enough: int | None, machine: Machine) -> str:
+    """Return the clause of a warning that says how many nodes would be enough, if any number would."""
     if enough is None and machine.slots < MOST_NODES:
         return f"no number of nodes would do where {machine.slots:g} tasks run at once"
     if enough is None:

@@ -37,7 +37,7 @@ def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | No
     size = max(1, most // (8 + 8 * len(query.output_columns) + (TRACE_BYTES if traced else 0)))
     for start in range(0, len(block), size):
         for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.output_columns, most):
-            columns = [*_traced(part, traced), *_columns(query, part, table.gather)]
+            columns = [*_trace_columns(part, traced), *_columns(query, part, table.gather)]
             yield pa.RecordBatch.from_arrays(columns, schema=query.file_schema)
 
 
@@ -64,7 +64,7 @@ def pending(
             inputs = {**answers(part), **(_case(query, part) if query.optional else {})}
             inputs |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
             values = [inputs.get(field.name, pa.nulls(len(part), field.type)) for field in input_fields]
-            arrays = [*_traced(part, traced), *_columns(query, part, table.gather), *values]
+            arrays = [*_trace_columns(part, traced), *_columns(query, part, table.gather), *values]
             yield pa.RecordBatch.from_arrays(list(map(_cast, arrays, schema.types)), schema=schema)
 
 
@@ -78,11 +78,12 @@ def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
     return {**case, ROLE: pa.array(role), WHOLE: whole}
 
 
-def _traced(block: Partials, traces: Traces | None) -> list[pa.Array]:
+def _trace_columns(block: Partials, traces: Traces | None) -> list[pa.Array]:
     return [] if traces is None else [traces(block)]
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
+    """Return the columns of results: the outputs if the query names any, or else a struct per stream and the time."""
     time = pa.array(block.high).cast(query.streams[0].time_type)
     if query.outputs:
         return [
@@ -152,6 +153,7 @@ class ResultWriter:
         self._writer, self._sink, self._file_rows = None, None, 0
 
     def _open(self) -> None:
+        """Create the next result file and its Parquet writer, and add the file to `files`."""
         path = f"{RESULTS}/{self.name}-{len(self.files)}.parquet"
         self.files.append(path)
         if self.store.local is not None:

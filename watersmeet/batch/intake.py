@@ -41,7 +41,7 @@ class Spool:
             return
         bookkeeping = [TIME, HASH, *([TRACE] if stream in self._plan.spilling.traced else [])]
         stored_rows = rows.select([*bookkeeping, *(column.name for column in self._plan.query.stored_columns[stream])])
-        for part in _halved(stored_rows, limits().spool_bytes):
+        for part in _split_by_size(stored_rows, limits().spool_bytes):
             waiting = self._waiting.setdefault(stream, [])
             if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:
                 self._flush(stream)
@@ -54,6 +54,7 @@ class Spool:
         return self.chunks
 
     def _flush(self, stream: int) -> None:
+        """Write the waiting rows of a stream as chunks, in every way that its placement cuts them into buckets."""
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
@@ -72,14 +73,14 @@ class Spool:
             yield Bucket(column.field, of, 0, fields), bucket(rows.column(column.name), of)
 
 
-def _halved(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+def _split_by_size(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """Yield rows in parts of at most `most` bytes; a single row may be larger."""
     half = rows.num_rows // 2
     if not half or rows.nbytes <= most:
         yield rows
         return
-    yield from _halved(rows.slice(0, half), most)
-    yield from _halved(rows.slice(half), most)
+    yield from _split_by_size(rows.slice(0, half), most)
+    yield from _split_by_size(rows.slice(half), most)
 
 
 class Intake:

@@ -103,7 +103,7 @@ class RowAdmission:
         if self._denied is None or stream not in self._constrained:
             return rows
         remaining = np.ones(rows.num_rows, bool)
-        for is_denied, constraint in self._denied.deny(stream, rows):
+        for is_denied, constraint in self._denied.find_denied(stream, rows):
             reason = partial(self._denied.describe_denial, stream, constraint, visible=self._plan.observing.samples)
             denied = rows.filter(pa.array(is_denied & remaining))
             self._turn_away(stream, denied, "denied", (stream, constraint), reason)
@@ -180,14 +180,14 @@ class RowAdmission:
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())
         for test in spec.tests:
-            passes = _true(rows, f"s{stream}_{test.holds}")
+            passes = _to_mask(rows, f"s{stream}_{test.holds}")
             if test.failed is not None:  # [!] another conjunct may drop the row; if none does, the query must stop
-                passes |= _true(rows, f"s{stream}_{test.failed}")
+                passes |= _to_mask(rows, f"s{stream}_{test.failed}")
             admitted &= passes
         for column in self._plan.query.required_columns[stream]:
             admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
 
-def _true(rows: pa.RecordBatch, column: str) -> Any:
+def _to_mask(rows: pa.RecordBatch, column: str) -> Any:
     return rows.column(column).fill_null(False).to_numpy(zero_copy_only=False)

@@ -94,14 +94,14 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
     memory = sum_by_owner((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
         network[task.node] += sum(work.shuffled for work in task.work.hops.values())
-        busy = _busy(task)
+        busy = _busy_seconds(task)
         pairs = task.work.node_pairs if sum(task.work.node_pairs.values()) else {task.node: 1}
         for node, probed in pairs.items():
             cpu[node] += busy * probed / sum(pairs.values())
     return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
 
 
-def _busy(task: TaskReport) -> float:
+def _busy_seconds(task: TaskReport) -> float:
     """Return the seconds that a task spent on the CPU, or waiting for predicates if that was longer."""
     return max(task.work.seconds, sum(cost.seconds for cost in task.work.costs.values()))
 
@@ -109,7 +109,7 @@ def _busy(task: TaskReport) -> float:
 def batch_work(tasks: Sequence[TaskReport], tuples: int) -> BatchWork:
     """Return the work of a batch, given its number of new tuples."""
     pairs = sum(work.pairs for work in hop_work(tasks).values())
-    return BatchWork(sum(map(_busy, tasks)), tuples, pairs)
+    return BatchWork(sum(map(_busy_seconds, tasks)), tuples, pairs)
 
 
 def sum_by_owner(amounts: Iterable[tuple[tuple[int, ...], int]]) -> Mapping[int, int]:

@@ -56,14 +56,15 @@ class Routes:
         hashed = None if hashing is None else hashes(block, hashing[1])
 
         @cache  # many chunks are of one bucket
-        def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
+        def must_probe(bucket: Bucket) -> bool | NDArray[np.bool_]:
+            """Return whether all or none of the partial results must probe a bucket, or a mask of those that must."""
             if bucket.field != bucket.field_for(field):
                 return False
             if bucket.field != field or hashed is None:
                 return True
             return np.asarray(hashed % np.uint64(bucket.of) == bucket.number)
 
-        return concerned
+        return must_probe
 
     def visits(
         self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, hashes: Hashes
@@ -116,6 +117,7 @@ class _Choices:
         return self._by_owners[owners]
 
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
+        """Return the distinct pairs of group and node, and the position of each partial result's; computed once."""
         if self._kinds is None:
             block = self._block
             times = {stream: clip_to_horizon(own) for stream, own in block.times.items()}

@@ -1,8 +1,8 @@
-"""One node of a join: it stores arriving tuples, probes with them, and ships or emits the results.
+"""One node of a join: it registers the chunks of new tuples, probes with them, and ships or emits the results.
 
 `Node.handle` is the join on one screen: it takes an event and yields actions, lazily and in bounded blocks, since a
-probe may have millions of matches. The driver of a node decides how partial results travel: within
-one task, or by Spark's shuffle from stage to stage (`watersmeet/exchange/`).
+probe may have millions of matches. The driver of a node decides how partial results travel: within one task, by Spark's
+shuffle from stage to stage, or around a ring (`watersmeet/exchange/`).
 """
 
 from collections import defaultdict
@@ -116,6 +116,8 @@ class Share(NamedTuple):
 class Node:
     """A node, or several nodes that share a task, during one batch.
 
+    `Arrived` must be the first event: it prepares what all the others need.
+
     Args:
         plan: The batch's plan.
         worker: The process's connections and caches.
@@ -140,11 +142,11 @@ class Node:
         """Yield the actions that follow from an event, lazily; consume them all before passing the next event."""
         match event:
             case Arrived(intakes, probe):
-                self._store(intakes)
+                self._register(intakes)
                 if probe and self.query.emits_combinations:
                     for origin in self._origins:
                         for course in range(len(self.courses(origin))):
-                            yield from self._probe(origin, course, 0, self._entering(origin, course))
+                            yield from self._probe(origin, course, 0, self._start_course(origin, course))
             case Partial(origin, course, hop, blocks):
                 yield from self._probe(origin, course, hop, blocks)
             case EndOfBatch(name, cpu):
@@ -152,14 +154,17 @@ class Node:
                 if name is not None:
                     yield from map(StateStored, self._finish(name, cpu))
 
-    # -- store
+    # -- register
 
-    def _store(self, intakes: Sequence[IntakeReport]) -> None:
-        """Register the chunks of new tuples, and number tuples of count-windowed streams by arrival."""
+    def _register(self, intakes: Sequence[IntakeReport]) -> None:
+        """Register the chunks of new tuples, number tuples of count-windowed streams by arrival, and prepare to probe.
+
+        If a hidden column could not be computed for some tuple, the careful query is probed with from here on.
+        """
         plan = self._plan
         self._intakes += intakes
-        numbered = [pair for report in intakes for pair in report.numbered]
-        self._fresh += [Target(number, chunk, plan.owed.get(chunk.unit)) for number, chunk in numbered]
+        chunks = [pair for report in intakes for pair in report.numbered]
+        self._fresh += [Target(at, chunk, plan.owed.get(chunk.unit)) for at, chunk in chunks]
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
         targets = [*self._stored, *self._fresh]
         self.table.assign(targets)
@@ -168,22 +173,22 @@ class Node:
         self._hops = self._worker.hops(plan, self.query, self.table, self._routes)
         self._optional = OptionalResults(plan, self.query, self._hops, self._intakes, targets)
         for stream in plan.query.counted_streams:
-            self._number(stream)
+            self._assign_ordinals(stream)
         self._tuples = ProbingTuples(
             plan, self.query, self._hops, self.table, self._stored, self._fresh, self._arrivals
         )
 
-    def _number(self, stream: int) -> None:
+    def _assign_ordinals(self, stream: int) -> None:
         """Assign arrival ordinals to the new tuples of a count-windowed stream, the same in every bucketing."""
         bucketings: dict[int, list[Target]] = defaultdict(list)
         for target in self._fresh:
             if target.chunk.stream == stream:
                 bucketings[target.chunk.bucket.field].append(target)
-        chunks = [[self.table.rows(target) for target in targets] for targets in bucketings.values()]
-        keys = [[(rows.ts, rows.hashes) for rows in bucketing] for bucketing in chunks]
+        rows = [[self.table.rows(target) for target in targets] for targets in bucketings.values()]
+        keys = [[(chunk_rows.ts, chunk_rows.hashes) for chunk_rows in bucketing] for bucketing in rows]
         self._arrivals[stream] = arrivals(stream, self._plan.intake.arrived[stream], keys[0] if keys else [])
-        for targets, own in zip(bucketings.values(), keys, strict=True):
-            for target, ordinals in zip(targets, self._arrivals[stream].ordinals(own), strict=True):
+        for targets, keys_of_chunks in zip(bucketings.values(), keys, strict=True):
+            for target, ordinals in zip(targets, self._arrivals[stream].ordinals(keys_of_chunks), strict=True):
                 self.table.number(target, ordinals)
                 self._ordinals[target.chunk.id] = ordinals
 
@@ -205,22 +210,22 @@ class Node:
             return ()
         if origin not in self._courses:
             plan = self._plan
-            self._courses[origin] = (*plan.courses(origin, self.query), *plan.payments(origin, self.query))
+            self._courses[origin] = (*plan.courses(origin, self.query), *plan.paying_courses(origin, self.query))
         return self._courses[origin]
 
     def probing_tuples(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield all tuples of one course that probe in this batch, wherever they do."""
         return self._tuples.entering(origin, course, self.courses(origin)[course])
 
-    def _entering(self, origin: int, course: int) -> Iterator[Partials]:
+    def _start_course(self, origin: int, course: int) -> Iterator[Partials]:
         """Yield the tuples of one course that probe in this share."""
         steps, share = self.courses(origin)[course], self._share
         if share.node is None:
             return self._tuples.entering(origin, course, steps, share.number, share.of)
-        return self._visiting(self._tuples.entering(origin, course, steps), steps[0], share.node)
+        return self._select_visitors(self._tuples.entering(origin, course, steps), steps[0], share.node)
 
-    def _visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
-        """Yield the tuples that must visit a node for a step; node 0 counts all of them as the step's input."""
+    def _select_visitors(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
+        """Yield the tuples that must visit a node for a step, and count them; node 0 also counts the step's input."""
         for block in blocks:
             self.work.of(step).rows_in += len(block) if node == 0 else 0
             visitors = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
@@ -251,7 +256,7 @@ class Node:
             yield self._emit(block)
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None = None) -> Iterator[Partials]:
-        """Yield the partial results of a step, probing at one node, or at all if `node` is None."""
+        """Yield the partial results of a step, probing at one node; at all, counting its input, if `node` is None."""
         for block in blocks:
             if node is None:
                 self.work.of(step).rows_in += len(block)
@@ -260,7 +265,7 @@ class Node:
     # -- emit
 
     def _emit(self, block: Partials) -> Emit:
-        """Separate results from combinations that Spark must decide; credit results to the groups they came from."""
+        """Separate results from combinations that Spark must decide; count results, and credit them to their groups."""
         if not self.query.deferred_conjuncts:
             results, pending = block, block.slice(0, 0)
         else:
@@ -303,16 +308,17 @@ class Node:
     def _finish(self, name: str, cpu: Clock) -> Iterator[TaskReport]:
         """Merge and purge the state of this share's nodes, and yield their reports; the first contains all the work.
 
-        If there are more shares than nodes, some of them only report.
+        If there are more shares than nodes, those beyond have no state, and report their work under some node's number.
         """
         plan, share = self._plan, self._share
-        nodes = range(share.number, plan.placement.nodes, share.of)
+        if share.number >= plan.placement.nodes:
+            yield self.report(share.number % plan.placement.nodes)
+            return
         finish = Finish(plan, self._worker.duck(plan.query.dialect), name, cpu)
-        for at, node in enumerate(nodes or [share.number % plan.placement.nodes]):
-            report = TaskReport(node) if at else self.report(node)
-            if nodes:
-                report.state = finish.store(node)
-            if nodes and node == 0:
+        for node in range(share.number, plan.placement.nodes, share.of):
+            report = self.report(node) if node == share.number else TaskReport(node)
+            report.state = finish.store(node)
+            if node == 0:
                 report.intakes = self._intakes
                 report.state.fresh = finish.fresh((target.chunk for target in self._fresh), self._ordinals)
                 report.metadata = finish.mark([intake.marks for intake in self._intakes])

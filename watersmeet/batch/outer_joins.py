@@ -110,7 +110,7 @@ class OptionalResults:
             yield from self._first_matched(optional, share, shares)
         else:
             for side in self._sides(share, shares):
-                yield from side._closed(share, shares)
+                yield from side._close_combinations(share, shares)
 
     def _sides(self, share: int, shares: int) -> Iterator["OptionalResults"]:
         """Yield the join as seen from each side that closes it; the sides' cases have different numbers."""
@@ -125,14 +125,14 @@ class OptionalResults:
     def _newly_completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield combinations that a new tuple completes and that already have a partner."""
         for origin in self._query.members:
-            for block in self._combined(origin, self._new(origin, share, shares), ARRIVED):
+            for block in self._combine(origin, self._new_tuples(origin, share, shares), ARRIVED):
                 yield from self._test_partners(block, block, optional, ARRIVED, has_partner=True)
 
     def _first_matched(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield combinations whose first partner is new."""
         query, whole = self._query, (*self._query.members, optional)
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
-        for block in self._through(self._new(optional, share, shares), course):
+        for block in self._probe_steps(self._new_tuples(optional, share, shares), course):
             combined = alone(query, block)
             combined.tags[OWN] = block.rows[optional]
             block.high = combined.high
@@ -140,7 +140,7 @@ class OptionalResults:
 
     # -- all other joins: when no further partner can arrive
 
-    def _closed(self, share: int, shares: int) -> Iterator[Partials]:
+    def _close_combinations(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield the results of combinations that the batch closes.
 
         If the only optional stream is a left one, these are just the combinations without a partner.
@@ -153,7 +153,7 @@ class OptionalResults:
         tested = [at for at in self._query.optional if at not in left]
         role = PRECEDING if self._query.closes_at_its_time else EXPIRING
         for origin in self._query.members:
-            for block in self._combined(origin, self._closing(origin, share, shares), role):
+            for block in self._combine(origin, self._closing_tuples(origin, share, shares), role):
                 for combinations in self._test_all_partners(block, tested):
                     for results in self._extend(combinations, left):
                         results.high = np.maximum.reduce([*results.times.values()])
@@ -169,7 +169,7 @@ class OptionalResults:
         for combinations in self._test_partners(block, block, first, ALL, has_partner):
             yield from self._test_all_partners(combinations, rest)
 
-    def _closing(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+    def _closing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's tuples whose deadlines, or own times, pass in the batch."""
         span = closing_span(self._plan, self._intakes)
         window = OWN_TIME if self._query.closes_at_its_time else self._query.streams[origin].window
@@ -178,7 +178,7 @@ class OptionalResults:
             if target.chunk.stream == origin and max(low, span.first) <= min(high, span.last):
                 deadline = window.deadline(self._hops.rows(target).ts)
                 rows = np.flatnonzero((deadline >= span.first) & (deadline <= span.last))[share::shares]
-                yield self._entering(target, rows)
+                yield self._start_tuples(target, rows)
 
     def _extend(self, block: Partials, left: Sequence[int]) -> Iterator[Partials]:
         """Yield combinations with each of their partners in these streams, or without one if they have none.
@@ -208,10 +208,10 @@ class OptionalResults:
 
         If Spark must decide, it chooses among the undecided pairs and the newest of the decided ones.
         """
-        newest, case = Newest(len(block)), self._cases(len(block))
+        newest, case = Newest(len(block)), self._number_cases(len(block))
         is_open = np.zeros(len(block), bool)
         for pairs in self._newest_first(block, as_of, newest):
-            at, ts, row, undecided = pairs.tags[AT], pairs.times[as_of], pairs.rows[as_of], self._undecided(pairs)
+            at, ts, row, undecided = pairs.tags[AT], pairs.times[as_of], pairs.rows[as_of], self._find_undecided(pairs)
             content, decided = self._hops.contents(row), ~undecided
             newest.offer(at[decided], ts[decided], content[decided], row[decided])
             is_open[at[undecided]] = True
@@ -244,26 +244,26 @@ class OptionalResults:
 
     # -- shared by both
 
-    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+    def _new_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's new tuples."""
         for target in self._targets:
             if target.chunk.stream == origin and target.chunk.arrived.last == self._plan.batch:
-                yield self._entering(target, np.arange(share, target.chunk.rows, shares))
+                yield self._start_tuples(target, np.arange(share, target.chunk.rows, shares))
 
-    def _entering(self, target: Target, rows: NDArray[np.int64]) -> Partials:
+    def _start_tuples(self, target: Target, rows: NDArray[np.int64]) -> Partials:
         ts, origin = self._hops.rows(target).ts[rows], target.chunk.stream
         batch = np.full(len(ts), self._plan.batch)
         block = start_partials(self._query, target, rows, ts, batch, {}, self._streams)
         return self._hops.enter(block, entry_conjuncts(self._query, origin))
 
-    def _combined(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
+    def _combine(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
         """Yield the combinations of the required streams that the tuples of one of them find."""
         members = self._query.members
         course = steps(self._query, origin, self._order(origin), role, of=members)
-        combinations = self._through(blocks, course)
+        combinations = self._probe_steps(blocks, course)
         return combinations if course else map(self._hops.complete, combinations)
 
-    def _through(self, blocks: Iterator[Partials], course: Sequence[Step]) -> Iterator[Partials]:
+    def _probe_steps(self, blocks: Iterator[Partials], course: Sequence[Step]) -> Iterator[Partials]:
         """Yield what partial results become by some steps."""
         longer = regroup(filter(len, blocks))
         for hop in course:
@@ -296,9 +296,10 @@ class OptionalResults:
             role: Which of its rows are probed.
             has_partner: Whether to yield rows with a partner, rather than those without.
         """
-        is_matched, is_open, case = np.zeros(len(block), bool), np.zeros(len(block), bool), self._cases(len(block))
+        is_matched, is_open = np.zeros(len(block), bool), np.zeros(len(block), bool)
+        case = self._number_cases(len(block))
         for pairs in self._partners(combined, optional, role):
-            at, undecided = pairs.tags[AT], self._undecided(pairs)
+            at, undecided = pairs.tags[AT], self._find_undecided(pairs)
             is_matched[at[~undecided]], is_open[at[undecided]] = True, True
             yield from _in_cases(pairs, undecided, case[at], PAIR)
         is_open &= ~is_matched
@@ -307,13 +308,13 @@ class OptionalResults:
             yield block.take(decided)
         yield from _in_cases(block, is_open, case, SOME if has_partner else NONE)
 
-    def _cases(self, number: int) -> NDArray[np.int64]:
+    def _number_cases(self, number: int) -> NDArray[np.int64]:
         """Return numbers for new cases, unique among all tasks."""
         first = self._case
         self._case += self._apart * number
         return first + self._apart * np.arange(number)
 
-    def _undecided(self, block: Partials) -> Mask:
+    def _find_undecided(self, block: Partials) -> Mask:
         """Tell which pairs only Spark can decide."""
         return self._hops.pending(block) if self._query.deferred_conjuncts else np.zeros(len(block), bool)
 

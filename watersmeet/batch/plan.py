@@ -196,8 +196,15 @@ class BatchPlan:
         lead = self.placement.lead(origin)
         return tuple(steps(query, origin, with_lead(order, lead)) for order in self.order.orders(origin))
 
-    def payments(self, origin: int, query: Query) -> tuple[Course, ...]:
-        """Return the courses on which a stream's earlier tuples make owed probes, one for each other stream."""
+    def paying_courses(self, origin: int, query: Query) -> tuple[Course, ...]:
+        """Return the courses on which earlier tuples of a stream make owed probes; none if this batch pays nothing.
+
+        There is one for each other stream, which it probes first.
+
+        Args:
+            origin: The stream.
+            query: The join with the conjuncts in force, plain or careful.
+        """
         if not self.spilling.ledger.paying():
             return ()
         lead, order = self.placement.lead(origin), self.order.orders(origin)[0]
@@ -275,6 +282,7 @@ def _within_horizon(chunk: Chunk) -> Chunk:
 
 
 def _machine(learned: RunningStatistics, host: Host) -> Machine:
+    """Return the machine as the cost model sees it, from what was measured and the host's limits."""
     return Machine(
         slots=host.slots or inf,
         row_seconds=None if learned.shipping is None else learned.shipping.per_row,

@@ -42,6 +42,7 @@ class StrategyCost:
     stages: int
 
     def __str__(self) -> str:
+        """Return the cost in words: work, stored tuples, sent rows, the busiest node's share and a batch's tasks."""
         return (
             f"{self.compute:.3g} s of joining, {self.stored_tuples:.3g} tuples stored and {self.sent_rows:.3g} rows "
             f"sent a second, {self.share:.0%} of it on the busiest node, "

@@ -142,6 +142,11 @@ class Parameters:
     probes: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Check the number of values, and derive the figures that all strategies share.
+
+        Raises:
+            DefinitionError: If a value is missing for some stream or step.
+        """
         m = len(self.rates)
         each = (self.windows, self.orders, self.selectivities, self.stored or self.rates, self.spans or self.rates)
         steps = [*self.orders, *self.selectivities]
@@ -216,7 +221,9 @@ def with_rates(p: Parameters, rates: Sequence[float], constant: Container[int] =
 
 
 def scale(p: Parameters, factor: float, constant: Container[int] = ()) -> Parameters:
-    """Return the parameters at a multiple of all rates.
+    """Return the parameters at a multiple of all rates; streams in `constant` still store as many tuples.
+
+    See `with_rates`.
 
     >>> scale(uniform(2, 100, 10, 0.01), 5).window_rows[1]
     5000

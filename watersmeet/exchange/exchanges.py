@@ -29,7 +29,7 @@ class Stage(ABC):
 
     @abstractmethod
     def partition_by_node(self, partitions: int) -> Self:
-        """Return the rows in so many partitions, each row in the one that its column `node` names."""
+        """Return the rows in this many partitions, each row in the one that its column `node` names."""
 
     @abstractmethod
     def collect(self) -> list[pa.RecordBatch]:
@@ -47,7 +47,7 @@ def run_local(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
         shares: How many tasks run hops.
     """
     nodes, stage = plan.placement.nodes, run_intake(input, plan, shares).run(tasks.join(plan, shares), REPORT)
-    return complete(stage, [at % nodes for at in range(max(nodes, shares))])
+    return complete(stage, [number % nodes for number in range(max(nodes, shares))])  # shares beyond as in `Node`
 
 
 def run_shuffle(input: Stage, plan: BatchPlan) -> list[TaskReport]:

@@ -63,6 +63,7 @@ def guarded(task: Task, nodes: Iterable[int]) -> Task:
     """Return a task that sends our own errors to these nodes instead of raising them: Spark must not retry it."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run the task; if an error of ours ends it, send that to each node instead of raising it."""
         try:
             yield from task(attempt, blocks)
         except WatersmeetError as error:
@@ -132,7 +133,7 @@ class Wire:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema."""
+        """The columns of a block on the wire: partial results leave `body` empty, and messages all the others."""
         fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("course", pa.int16())]
         fields += [(name, pa.int64()) for name in ("moment", "high", "deadline", "batch")]
         fields += [(f"r{stream}", pa.int64()) for stream in range(len(self.query.streams))]
@@ -172,6 +173,7 @@ class Wire:
     def _encode(
         self, part: Partials, nodes: Ints, course: int, carry: Sequence[Column], gather: Gather
     ) -> pa.RecordBatch:
+        """Return partial results as a block on the wire, with the columns to carry that are of fixed width."""
         values = {
             "node": pa.array(nodes, pa.int32()),
             "here": pa.array(part.here),

@@ -9,6 +9,9 @@ Tuples enter in waves: consecutive tuples in the order of arrival. A wave of one
 paper's PSP; several waves at a time is PSP-I. What a message carries is opaque here: a `Block` of rows or of partial
 results.
 
+In micro-batches, chunks don't move: `StoredChunks` (`ring_task.py`) inserts, purges and drops nothing. Build messages
+and purging are thus exercised only by the tests, and by any state that is to live longer than a batch.
+
 Where the paper, read as printed, loses or doubles results, the rules here differ:
 
 - [!] A partial result that comes home is not passed on, but it is probed with like any other.
@@ -115,10 +118,18 @@ class RingState(Protocol):
         """
 
     def probe(self, block: Block, wave: Wave) -> Iterable[Block]:
-        """Yield what tuples or partial results of a wave become here by one more stream, as far as its probe saw it."""
+        """Join a block with one more stream at this node; only rows that the wave's probe saw here count.
 
-    def drop(self, wave: int) -> None:
-        """Drop rows that no wave that holds this tuple or a later one can see."""
+        Args:
+            block: Tuples or partial results of the wave.
+            wave: The wave.
+
+        Yields:
+            The longer partial results.
+        """
+
+    def drop(self, number: int) -> None:
+        """Drop rows that no wave can see that contains the tuple of this number or a later one."""
 
 
 class RingNode:
@@ -127,37 +138,41 @@ class RingNode:
     Args:
         number: Its number, from 0, the head.
         nodes: How many nodes the ring has.
-        streams: How many streams are joined, at least 2.
+        last_level: How many probes turn a tuple into a result: one for each other stream, at least 1.
         state: Its part of the state.
         interleaved: How many tuples may be under way at once (PSP-I); None for one wave at a time. For the head only.
     """
 
-    def __init__(self, number: int, nodes: int, streams: int, state: RingState, interleaved: int | None = None) -> None:
-        self.number, self._last_level = number, streams - 1
-        self._is_tail = number == nodes - 1
+    def __init__(
+        self, number: int, nodes: int, last_level: int, state: RingState, interleaved: int | None = None
+    ) -> None:
+        self.number, self._last_level = number, last_level
+        self._is_head, self._is_tail = number == 0, number == nodes - 1
         self._state = state
         self._passed = 0
         self._under_way: deque[Wave] = deque()
         self._interleaved = interleaved
-        self._entrance: deque[tuple[Wave, Block]] = deque()
+        self._waiting: deque[tuple[Wave, Block]] = deque()
         self._is_admitting = False
         self._ending = False
 
     def enter(self, rows: Block, size: int) -> Iterator[Action]:
-        """Let tuples enter at the head, now or once those before them are done; yield what follows.
+        """Let tuples enter at the head, now or once those before them are done, and yield what follows.
+
+        [!] Lazy: nothing is queued until the first action is asked for, and all of them must be consumed.
 
         Args:
             rows: The tuples, in the order of arrival.
             size: How many they are.
         """
-        first = (self._entrance[-1][0].last if self._entrance else self._passed) + 1
-        self._entrance.append((Wave(first, first + size - 1), rows))
+        first = (self._waiting[-1][0].last if self._waiting else self._passed) + 1
+        self._waiting.append((Wave(first, first + size - 1), rows))
         yield from self._admit()
 
     @property
-    def has_entrance(self) -> bool:
-        """Whether no wave waits to be let in."""
-        return not self._entrance
+    def can_take_wave(self) -> bool:
+        """Whether no wave waits at the head, so that its driver may read the next one."""
+        return not self._waiting
 
     def handle(self, message: Message) -> Iterator[Action]:
         """Yield what follows from a message; the caller takes it all before it hands over the next message."""
@@ -169,19 +184,25 @@ class RingNode:
             case PartialMessage():
                 yield from self._continue(message)
             case ReleaseMessage(wave):
-                yield from self._release(wave)
+                yield from self._finish_wave(wave)
             case EndOfInputMessage():
                 self._ending = True
-                yield from self._admit() if self.number == 0 else self._end()
+                if self._is_head:
+                    yield from self._admit()
+                else:
+                    yield from self._end()
 
     def _build(self, rows: Block) -> Iterator[Action]:
-        """1-1 of figure 3: insert."""
+        """Keep rows here, and send those that belong to a later node on (1-1 of figure 3)."""
         elsewhere = self._state.insert(rows, self._passed)
         if elsewhere is not None:
             yield BuildMessage(elsewhere)
 
     def _probe(self, wave: Wave, rows: Block) -> Iterator[Action]:
-        """2-1 to 2-4 of figure 3, with figure 5: purge, propagate, probe, propagate."""
+        """Purge, pass the probe on, and probe here with its tuples; the wave is under way until it is finished.
+
+        Rows that purging moves go ahead of the probe; partial results follow it (2-1 to 2-4 of figure 3, and figure 5).
+        """
         for moved in self._state.purge(rows, wave):
             if not self._is_tail:
                 yield BuildMessage(moved)
@@ -189,10 +210,13 @@ class RingNode:
             yield ProbeMessage(wave, rows)
         self._passed = wave.last
         self._under_way.append(wave)
-        yield from self._ship(wave, 1, self._state.probe(rows, wave), end=self.number == 0)
+        yield from self._ship(wave, 1, self._state.probe(rows, wave), end=self._is_head)
 
     def _continue(self, partial: PartialMessage) -> Iterator[Action]:
-        """3-1 to 3-3 of figure 3: propagate, probe, propagate; the END is renewed when it is back at the head."""
+        """Pass partial results on, unless they are back where they were made, and probe here with them.
+
+        An END that is back at the head is renewed for the next level (3-1 to 3-3 of figure 3).
+        """
         is_home = partial.maker == self.number
         if not is_home:
             yield partial
@@ -200,11 +224,14 @@ class RingNode:
         yield from self._ship(partial.wave, partial.level + 1, longer, partial.end and is_home)
 
     def _ship(self, wave: Wave, level: int, blocks: Iterable[Block], end: bool) -> Iterator[Action]:
-        """Yield blocks as partial results, or as results once they are complete; the last one with an END, if due."""
+        """Yield blocks as partial results, the last with an END if due; or as results once they are complete.
+
+        At that level, an END finishes the wave instead.
+        """
         if level == self._last_level:
             yield from map(Result, blocks)
             if end:  # Theorem 1: of this wave, the head gets nothing more
-                yield from self._release(wave)
+                yield from self._finish_wave(wave)
             return
         before: Block | None = None
         for block in blocks:
@@ -214,26 +241,29 @@ class RingNode:
         if before is not None or end:
             yield PartialMessage(wave, level, before, self.number, end)
 
-    def _release(self, wave: Wave) -> Iterator[Action]:
-        """Drop what was kept only for a wave whose results are found, and pass that on."""
+    def _finish_wave(self, wave: Wave) -> Iterator[Action]:
+        """Forget a wave whose results are all found: drop rows kept only for it, and tell the next node.
+
+        The head then admits waiting waves, or ends the batch.
+        """
         self._under_way.remove(wave)
         self._state.drop(self._under_way[0].first if self._under_way else self._passed + 1)
         if not self._is_tail:
             yield ReleaseMessage(wave)
-        if self.number == 0:
+        if self._is_head:
             yield from self._admit()
 
     def _admit(self) -> Iterator[Action]:
-        """Let waves in that wait at the head, as far as those under way allow; end the batch once all are done."""
+        """Let waiting waves in at the head while those under way leave room; end the batch once all are done."""
         if self._is_admitting:  # the wave that was let in is done already: the loop below goes on
             return
         self._is_admitting = True
-        while self._entrance and self._has_room(self._entrance[0][0]):
-            wave, rows = self._entrance.popleft()
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            wave, rows = self._waiting.popleft()
             yield from self._build(rows)
             yield from self._probe(wave, rows)
         self._is_admitting = False
-        if self._ending and not self._entrance and not self._under_way:
+        if self._ending and not self._waiting and not self._under_way:
             yield from self._end()
 
     def _has_room(self, wave: Wave) -> bool:

@@ -77,6 +77,7 @@ def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
     """
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run the hosted nodes and yield their reports; nothing if a neighbour is gone, which the driver notices."""
         adopt(plan.limits)
         started = attempt.cpu()
         nodes = hosted_nodes(plan.placement.nodes, attempt.partition, tasks)
@@ -115,7 +116,7 @@ class StoredChunks:
         return ()
 
     def probe(self, block: Travelling, wave: Wave) -> Iterator[Travelling | Emit]:
-        """Yield what tuples or partial results become by the chunks that are probed at this node.
+        """Join tuples or partial results with the chunks of one more stream that are probed at this node.
 
         [!] All chunks of the batch are seen: which tuples had arrived is told by the arrival order, not by the wave.
         """
@@ -123,7 +124,7 @@ class StoredChunks:
         for action in self._node.handle(Partial(rows.origin, course, hop, [rows])):
             yield Travelling(action.course, action.hop, action.block) if isinstance(action, Ship) else action  # type: ignore[misc]
 
-    def drop(self, wave: int) -> None:
+    def drop(self, number: int) -> None:
         """Drop nothing."""
 
 
@@ -138,15 +139,12 @@ class RingTask:
     """
 
     def __init__(self, plan: BatchPlan, attempt: Attempt, nodes: Sequence[int], links: RingLinks) -> None:
-        self._plan, self._links, self._attempts = (
-            plan,
-            links,
-            {node: replace(attempt, partition=node, name=f"{attempt.name}n{node}") for node in nodes},
-        )
+        self._plan, self._links = plan, links
+        self._attempts = {node: replace(attempt, partition=node, name=f"{attempt.name}n{node}") for node in nodes}
         size = plan.placement.nodes
         self._nodes = {node: Node(plan, attempt.worker, Share(node, size, node)) for node in nodes}
         self._ring = {
-            number: RingNode(number, size, plan.stages + 1, StoredChunks(node), self._interleaved)
+            number: RingNode(number, size, plan.stages, StoredChunks(node), self._interleaved)
             for number, node in self._nodes.items()
         }
         self._outputs = {node: NodeOutput(plan, attempt, self._nodes[node]) for node, attempt in self._attempts.items()}
@@ -157,14 +155,14 @@ class RingTask:
     @property
     def _interleaved(self) -> int:
         """How many tuples may be under way at once."""
-        given = self._plan.placement.interleaved
-        return self._wave_rows * WAVES_UNDER_WAY * self._plan.placement.nodes if given is None else given
+        tuples = self._plan.placement.interleaved
+        return self._wave_rows * WAVES_UNDER_WAY * self._plan.placement.nodes if tuples is None else tuples
 
     @property
     def _wave_rows(self) -> int:
-        """The size of a wave."""
-        given = self._plan.placement.interleaved
-        return limits().block_rows if given is None else min(given, limits().block_rows)
+        """How many tuples a wave has at most."""
+        tuples = self._plan.placement.interleaved
+        return limits().block_rows if tuples is None else min(tuples, limits().block_rows)
 
     def run(self, intakes: Sequence[IntakeReport]) -> list[TaskReport]:
         """Run the batch on these nodes, and return their reports.
@@ -177,13 +175,13 @@ class RingTask:
                 raise AssertionError("Nothing has probed yet.")
         waves = self._waves() if 0 in self._nodes else None
         while len(self._ended) < len(self._nodes):
-            if waves is not None and self._ring[0].has_entrance:
+            if waves is not None and self._ring[0].can_take_wave:
                 wave = next(waves, None)
                 head, waves = self._ring[0], waves if wave else None
                 self._carry_out(0, head.enter(wave, len(wave.rows)) if wave else head.handle(EndOfInputMessage()))
                 continue
             number, frame = self._links.receive()
-            self._carry_out(number, self._ring[number].handle(self._read(number, frame)))
+            self._carry_out(number, self._ring[number].handle(self._read_message(number, frame)))
         return [self._report(node) for node in self._nodes]
 
     def _waves(self) -> Iterator[Travelling]:
@@ -196,7 +194,7 @@ class RingTask:
                         yield Travelling(course, 0, block.slice(start, min(self._wave_rows, len(block) - start)))
 
     def _carry_out(self, number: int, actions: Iterable[Action]) -> None:
-        """Send what a node sends, write what it emits, and end its batch when it is time."""
+        """Send a node's messages and count them, write its results, and end its batch once the ring has ended."""
         for action in actions:
             match action:
                 case Result(block):
@@ -213,6 +211,7 @@ class RingTask:
                         self._links.send((number + 1) % self._plan.placement.nodes, frame)
 
     def _report(self, number: int) -> TaskReport:
+        """Close a node's output, and return its report with the messages and bytes that it sent."""
         (report,) = self._outputs[number].close()
         report.work.messages, report.work.sent_bytes = self._sent[number]
         return report
@@ -234,6 +233,7 @@ class RingTask:
                 raise AssertionError("Chunks don't move during a batch.")
 
     def _frame(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
+        """Return a frame of a header and rows with the columns that their next hops need; extends the header."""
         if block is None:
             return _pack(header, b"")
         course, hop, rows = block
@@ -246,9 +246,10 @@ class RingTask:
         header |= {"origin": rows.origin, "course": course, "hop": hop}
         return _pack(header, sink.getvalue())
 
-    def _read(self, number: int, frame: bytes) -> Message:
+    def _read_message(self, number: int, frame: bytes) -> Message:
+        """Return the message of a frame that has come for a node; the inverse of `_frames`."""
         header, body = _unpack(frame)
-        block = self._block(number, header, body) if len(body) else None
+        block = self._read_rows(number, header, body) if len(body) else None
         if "probe" in header:
             return ProbeMessage(Wave(*header["probe"]), block)
         if "release" in header:
@@ -257,7 +258,8 @@ class RingTask:
             return PartialMessage(Wave(*header["partial"]), header["level"], block, header["maker"], header["end"])
         return EndOfInputMessage()
 
-    def _block(self, number: int, header: dict[str, Any], body: pa.Buffer) -> Travelling:
+    def _read_rows(self, number: int, header: dict[str, Any], body: pa.Buffer) -> Travelling:
+        """Return the rows of a frame and the hop that they make next, as the header names it."""
         origin, course, hop = header["origin"], header["course"], header["hop"]
         steps = self._nodes[number].courses(origin)[course]
         carry = steps[hop - 1].carry if hop else ()

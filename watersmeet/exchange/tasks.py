@@ -76,6 +76,11 @@ class Relay:
             self._spooled = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _read(self, block: pa.RecordBatch, spool: Any) -> None:
+        """Handle a block's messages, and append its partial results to the spool.
+
+        Raises:
+            WatersmeetError: An error that an earlier task reported.
+        """
         body = block.column("body")
         for message in body.drop_null():
             self._handle_message(pickle.loads(message.as_py()))
@@ -85,6 +90,11 @@ class Relay:
             spool.write_batch(rows.cast(self._wire.schema))
 
     def _handle_message(self, message: Any) -> None:
+        """Keep what an earlier task passed on.
+
+        Raises:
+            WatersmeetError: An error that it reported instead.
+        """
         if isinstance(message, IntakeReport):
             self._baton.intakes.append(message)
         elif isinstance(message, Baton):
@@ -101,13 +111,14 @@ class Relay:
         if not first:
             for origin in range(len(self._plan.query.streams)):
                 for course in range(len(self.node.courses(origin))):
-                    yield from self.node.handle(Partial(origin, course, self._hop, self._received(origin, course)))
+                    blocks = self._shipped_partials(origin, course)
+                    yield from self.node.handle(Partial(origin, course, self._hop, blocks))
         if last:
             for action in self.node.handle(EndOfBatch(self._attempt.name, self._attempt.cpu)):
                 yield StateStored(self._add_earlier(action.report)) if isinstance(action, StateStored) else action
 
-    def _received(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield the partial results of one course that other nodes shipped."""
+    def _shipped_partials(self, origin: int, course: int) -> Iterator[Partials]:
+        """Yield the partial results of one course that other nodes shipped, and count them."""
         if not self._spooled_rows:
             return
         before, step = self.node.courses(origin)[course][self._hop - 1 : self._hop + 1]
@@ -119,20 +130,20 @@ class Relay:
                 yield block
 
     def ship(self, action: Ship) -> Iterator[pa.RecordBatch]:
-        """Yield partial results as rows on the wire, one for each node that they must visit."""
+        """Yield partial results as rows on the wire, one for each node that they must visit; counts them as input."""
         before, step = self.node.courses(action.block.origin)[action.course][action.hop - 1 : action.hop + 1]
         to = self.node.visits(action.block, step)
         self.node.work.of(step).rows_in += len(action.block)
         yield from self._wire.ship(action.block, to, action.course, before.carry, self.node.table.gather)
 
     def _add_earlier(self, report: TaskReport) -> TaskReport:
-        """Return a report with the work of the node's earlier tasks."""
+        """Add the work of the node's earlier tasks to a report, and return it."""
         if self._baton.report is not None:
             report.add(self._baton.report)
         return report
 
     def baton(self, seconds: float, shipping: float) -> pa.RecordBatch:
-        """Return the message to this node's task of the next hop.
+        """Return the message to this node's task of the next hop: the intake reports, and the work so far.
 
         Args:
             seconds: The CPU seconds that this task took.
@@ -158,14 +169,14 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), HASH: part.column(CONTENT)}
         if stream in plan.spilling.traced:
-            columns[TRACE] = _as(part.column(TRACED), TRACE_TYPE)
+            columns[TRACE] = _cast(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
             # [!] Spark delivers timestamps in the session's zone or in UTC; state has one type only.
-            columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
+            columns[name] = _cast(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
         yield stream, pa.record_batch(columns)
 
 
-def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
@@ -198,6 +209,7 @@ def join(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run all hops of this task's share, and yield the reports of its nodes."""
         adopt(plan.limits)
         started = attempt.cpu()
         reports = join_share(plan, received(blocks), attempt, attempt.partition, shares)
@@ -244,7 +256,7 @@ class NodeOutput:
         self._pending = ResultWriter(plan.store, plan.query.pending_schema, f"{name}-pending")
 
     def take(self, action: Action) -> None:
-        """Carry out an action."""
+        """Write the results and pending combinations of an `Emit`; keep the report of a `StateStored`."""
         node = self._node
         match action:
             case Emit(results, undecided):
@@ -275,6 +287,7 @@ def decided(store: Store, query: Query, name: str) -> Task:
     unwritten = len(query.traced_schema) - len(query.file_schema)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Write the results that Spark has decided on, and yield their number, files and traces."""
         writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
             codes.update(count_codes(block.column(0)) if query.tracing != "none" else {})
@@ -298,6 +311,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of one hop on a node: its partial results travel to the nodes of the next hop."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Make one hop, and yield the partial results on their way to the next, then the baton with what it took."""
         adopt(plan.limits)
         started = attempt.cpu()
         task = Relay(plan, hop, attempt)
@@ -306,13 +320,13 @@ def relay(plan: BatchPlan, hop: int) -> Task:
         for action in task.actions():
             assert isinstance(action, Ship)
             attempt.watch(action.course, action.block)
-            yield from _timed(task.ship(action), shipping, attempt.cpu)
+            yield from _time_blocks(task.ship(action), shipping, attempt.cpu)
         yield task.baton(attempt.cpu() - started, sum(shipping))
 
-    return _wired(run, plan)
+    return _send_errors(run, plan)
 
 
-def _timed(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
+def _time_blocks(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
     """Yield blocks, and append to `seconds` the CPU seconds that computing each took."""
     while True:
         started = cpu()
@@ -327,6 +341,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of the last hop on a node: it writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Make all remaining hops, finish the node's batch, and yield its report."""
         adopt(plan.limits)
         started = attempt.cpu()
         task = Relay(plan, hop, attempt)
@@ -340,11 +355,12 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     return guarded(run, [-1])
 
 
-def _wired(task: Task, plan: BatchPlan) -> Task:
+def _send_errors(task: Task, plan: BatchPlan) -> Task:
     """Return a task that sends our own errors over the wire as messages instead of raising them."""
     wire = Wire(plan.query, plan.placement.tracked)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run the task; if an error of ours ends it, send that over the wire to each node instead."""
         try:
             yield from task(attempt, blocks)
         except WatersmeetError as error:

@@ -23,7 +23,8 @@ from watersmeet.state.store.store import Store
 def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
     """Return the as-of streams whose tuples can be superseded, each with the columns in which such tuples agree.
 
-    [!] Streams with a condition that may raise are excluded: whether a query stops must not depend on what was purged.
+    Excluded are streams for which such a column can't decide: one of a type that can't be compared, or the event time;
+    and [!] those with a condition that may raise: whether a query stops must not depend on what was purged.
     """
     return {
         at: columns
@@ -36,7 +37,8 @@ def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
 
 def is_keyed(query: Query, stream: int) -> bool:
     """Tell whether tuples are superseded by key: only equalities distinguish them."""
-    conditions = [c for c in _distinguishing(query, stream) if any(column.stream == stream for column in c.columns)]
+    distinguishing = _distinguishing_conditions(query, stream)
+    conditions = [c for c in distinguishing if any(column.stream == stream for column in c.columns)]
     return stream in superseding_columns(query) and all(conjunct.equality is not None for conjunct in conditions)
 
 
@@ -85,14 +87,14 @@ def _conditions_on(query: Query, stream: int) -> list[Conjunct]:
     return [conjunct for conjunct in (*query.conjuncts, *query.careful) if stream in conjunct.streams]
 
 
-def _distinguishing(query: Query, stream: int) -> list[Conjunct]:
+def _distinguishing_conditions(query: Query, stream: int) -> list[Conjunct]:
     """Return the conditions that may hold for one tuple of a stream and not for a newer one before the mark."""
     return [c for c in _conditions_on(query, stream) if not _favours_newer_tuples(query, stream, c)]
 
 
 def _distinguishing_columns(query: Query, stream: int) -> tuple[Column, ...]:
     """Return the columns of a stream by which conditions may distinguish its tuples before the mark."""
-    columns = {column for conjunct in _distinguishing(query, stream) for column in conjunct.columns}
+    columns = {column for conjunct in _distinguishing_conditions(query, stream) for column in conjunct.columns}
     return tuple(sorted(column for column in columns if column.stream == stream))
 
 

@@ -85,6 +85,7 @@ class ClosingRules:
         return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)
 
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
+        """Yield the frontiers of a stream: event time, declared orders, and hidden columns that move one of these."""
         spec = self._query.streams[stream]
         own = [Frontier(Column(stream, spec.time))]
         orders = [constraint for constraint in spec.constraints if isinstance(constraint, SortOrder)]
@@ -170,7 +171,7 @@ class ClosingRules:
         if not lows and not highs:
             return [], []
         kind = self._query.type_of(column)
-        return lows or _outermost(kind, False), highs or _outermost(kind, True)
+        return lows or _outermost_end(kind, False), highs or _outermost_end(kind, True)
 
     def _ends_from_conjuncts(self, column: Column, joined: Collection[int], upper: bool) -> Iterator[ConjunctEnd]:
         """Yield the lower or the upper ends that follow from conjuncts."""
@@ -242,7 +243,7 @@ class EqualityClasses:
         return None
 
 
-def _outermost(kind: pa.DataType, upper: bool) -> list[ConjunctEnd]:
+def _outermost_end(kind: pa.DataType, upper: bool) -> list[ConjunctEnd]:
     """Return the end of a type as the end of an interval; empty if it can't be used as one."""
     value = extreme_value(kind, upper)
     return [] if value is None else [(ConstantEnd(value), "")]

@@ -86,7 +86,7 @@ class Frontier:
     def value(self, denied: DeniedRows) -> pa.Scalar | None:
         """Return the frontier; None before there is one."""
         value = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
-        return value if value is None or not self.moved else _later(value, self.moved)
+        return value if value is None or not self.moved else _move_time(value, self.moved)
 
     def describe(self, query: Query) -> str:
         """Return in words what moves the frontier."""
@@ -109,7 +109,7 @@ class ColumnLimitRule(ClosingRule):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The limit."""
+        """The one column that the rule reads."""
         return (self.limit,)
 
     def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
@@ -120,14 +120,14 @@ class ColumnLimitRule(ClosingRule):
         limits, frontier = values[self.limit], self.frontier.value(denied)
         if frontier is None:
             return np.zeros(rows, bool)
-        closed = _true(_COMPARISONS[self.frontier.falling, self.strict](limits, frontier))
+        closed = _to_mask(_COMPARISONS[self.frontier.falling, self.strict](limits, frontier))
         if self.frontier.falling and pa.types.is_floating(limits.type):
-            return closed | _true(pc.is_nan(limits))  # above every frontier
+            return closed | _to_mask(pc.is_nan(limits))  # above every frontier
         return closed
 
     def describe(self, query: Query) -> str:
         """Return in words what closes the stream."""
-        return f"{_quoted(self.conjuncts)} and {self.frontier.describe(query)}"
+        return f"{_quote(self.conjuncts)} and {self.frontier.describe(query)}"
 
     @property
     def depends_on(self) -> StreamConstraint | None:
@@ -178,7 +178,7 @@ class ComputedBoundRule(ClosingRule):
 
     def describe(self, query: Query) -> str:
         """Return in words what closes the stream."""
-        return f"{_quoted(self.conjuncts)} and {self.frontier.describe(query)}"
+        return f"{_quote(self.conjuncts)} and {self.frontier.describe(query)}"
 
     @property
     def depends_on(self) -> StreamConstraint | None:
@@ -205,7 +205,7 @@ class MarkRule(ClosingRule):
             InheritedPunctuations: "the join's punctuations",
         }
         columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
-        return f"{_quoted(self.conjuncts)} and {names[type(self.source[1])]} of {columns}"
+        return f"{_quote(self.conjuncts)} and {names[type(self.source[1])]} of {columns}"
 
     @property
     def depends_on(self) -> StreamConstraint:
@@ -266,16 +266,16 @@ class IntervalRule(MarkRule):
         return closed
 
 
-def _later(time: pa.Scalar, micros: int) -> pa.Scalar | None:
+def _move_time(time: pa.Scalar, micros: int) -> pa.Scalar | None:
     """Return a timestamp moved by a number of microseconds; None if it is out of range."""
     moved = time.cast(pa.int64()).as_py() + micros
     return pa.scalar(moved, pa.int64()).cast(time.type) if NEVER <= moved <= FOREVER else None
 
 
-def _quoted(texts: tuple[str, ...]) -> str:
+def _quote(texts: tuple[str, ...]) -> str:
     return " and ".join(f"`{text}`" for text in texts)
 
 
-def _true(values: pa.Array) -> Mask:
+def _to_mask(values: pa.Array) -> Mask:
     mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     return mask

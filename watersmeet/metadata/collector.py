@@ -133,7 +133,7 @@ class MetadataCollector:
                 case Key(fields):
                     self._add_marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
                 case Clustering(field):
-                    self._values[at] = [_distinct(*self._values[at], rows.column(f"s{stream}_{field}"))]
+                    self._values[at] = [_distinct_values(*self._values[at], rows.column(f"s{stream}_{field}"))]
                 case SortOrder(field, falling):
                     kind = self.plan.query.type_of(Column(stream, field))
                     reached = find_furthest(rows.column(f"s{stream}_{field}"), falling)
@@ -150,7 +150,7 @@ class MetadataCollector:
         return mask
 
     def collect_punctuations(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Collect punctuations."""
+        """Collect the marks of a block's punctuations, and the rows of those that may have to be passed on later."""
         for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             if isinstance(constraint, FlaggedPunctuations):
                 mine = rows.filter(pa.array(are_flagged(rows, stream, constraint)))
@@ -188,6 +188,7 @@ class MetadataCollector:
         high: list[pa.Array] | None = None,
         since: NDArray[np.int64] | int = ALWAYS,
     ) -> None:
+        """Add closed intervals of a constraint's columns to its table of marks; merges that with what it has."""
         shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
         table = build_table(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:
@@ -224,7 +225,7 @@ def are_flagged(rows: pa.RecordBatch, stream: int, constraint: FlaggedPunctuatio
     return mask
 
 
-def _distinct(*parts: pa.Array) -> pa.Array:
+def _distinct_values(*parts: pa.Array) -> pa.Array:
     """Return the distinct values of some arrays without NULL; values that are equal in SQL are one."""
     together = pa.concat_arrays(parts).drop_null()
     if pa.types.is_floating(together.type):

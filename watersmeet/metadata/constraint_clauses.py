@@ -105,19 +105,31 @@ class Words:
         return True
 
     def need(self, word: str) -> None:
-        """Read a word that must come next."""
+        """Read a word that must come next.
+
+        Raises:
+            SqlError: If another one comes.
+        """
         if not self.take(word):
             raise self.expected(word)
 
     def name(self) -> str:
-        """Read the name of a column or stream."""
+        """Read the name of a column or stream.
+
+        Raises:
+            SqlError: If something else comes.
+        """
         if not self.rest or not _is_name(self.rest[0]):
             raise self.expected("a name")
         self.at += 1
         return self.tokens[self.at - 1].text
 
     def slack(self) -> str | None:
-        """Read a slack, which extends to the last token, if there is one."""
+        """Read a slack, which extends to the last token; None if none comes.
+
+        Raises:
+            SqlError: If nothing follows the word SLACK.
+        """
         if not self.take("SLACK"):
             return None
         if not self.rest:
@@ -157,6 +169,7 @@ def _parse_key(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_order(words: Words) -> ConstraintDeclaration:
+    """Parse what follows ORDERED: a column, a direction and a slack."""
     column = words.name()
     falling = words.take("DESC")
     if not falling:
@@ -169,6 +182,11 @@ def _parse_order(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_clustering(words: Words) -> ConstraintDeclaration:
+    """Parse what follows CLUSTERED: a column, and a slack in batches.
+
+    Raises:
+        DefinitionError: If the slack is not a whole number.
+    """
     column, slack = words.name(), words.slack()
     if slack is None:
         return clustered(column)
@@ -178,6 +196,11 @@ def _parse_clustering(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
+    """Parse what follows FOREIGN KEY: a column, and the one that it references.
+
+    Raises:
+        DefinitionError: If there are several columns.
+    """
     columns = _parse_list(words, Words.name)
     words.need("REFERENCES")
     stream = words.name()
@@ -190,10 +213,12 @@ def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_punctuations(words: Words) -> Punctuations:
+    """Parse what follows PUNCTUATIONS: the flag, the pattern's columns and when they take effect."""
     flag, on = words.name(), dict[str, str | Between]()
     words.need("ON")
 
     def pattern(words: Words) -> str:
+        """Parse one column of the pattern into `on`, and return its name."""
         column = words.name()
         if column in on:
             raise DefinitionError(f"ON names {column} twice.")
@@ -211,6 +236,7 @@ def _parse_punctuations(words: Words) -> Punctuations:
 
 
 def _parse_effect(words: Words) -> Effect | None:
+    """Parse AT BATCH or AT WATERMARK; None if neither is written."""
     if not words.take("AT"):
         return None
     if words.take("BATCH"):

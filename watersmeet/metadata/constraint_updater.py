@@ -72,6 +72,7 @@ class ConstraintUpdater:
     def _update_one(
         self, constraint_id: ConstraintId, denied: DeniedRows, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
+        """Return the state of one constraint after the batch; emits and reports what the batch makes possible."""
         stream, constraint = constraint_id[0], self.plan.query.streams[constraint_id[0]].constraints[constraint_id[1]]
         before = state_of(self.plan.metadata.constraints, *constraint_id)
         files = tuple(part.file for part in collected if part.file is not None)
@@ -84,7 +85,7 @@ class ConstraintUpdater:
             case InheritedPunctuations():
                 return self._update_inherited(constraint_id, constraint, before, denied)
             case FlaggedPunctuations():
-                rest = self._release(constraint_id, constraint, before.waiting, denied)
+                rest = self._emit_ready(constraint_id, constraint, before.waiting, denied)
             case ForeignKey():
                 rest = self._report_orphans(constraint_id, before, denied)
             case _:
@@ -94,6 +95,7 @@ class ConstraintUpdater:
     def _update_order(
         self, stream: int, constraint: SortOrder, before: ConstraintState, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
+        """Return the state of an order, with the furthest value that any intake task has seen."""
         kind, reached = self.plan.query.type_of(Column(stream, constraint.field)), before.frontier
         for part in collected:
             reached = pick_further(reached, part.frontier, kind, constraint.falling)
@@ -149,9 +151,12 @@ class ConstraintUpdater:
         before: ConstraintState,
         denied: DeniedRows,
     ) -> ConstraintState:
-        """Return the state of inherited punctuations after a batch in which the inner join may have emitted some."""
+        """Return the state of inherited punctuations after a batch in which the inner join may have emitted some.
+
+        Writes their marks, emits those that are ready, and counts them in the report.
+        """
         new, files = self.plan.metadata.inherited.get(constraint_id, ()), tuple[MarkFile, ...]()
-        rest = self._release(constraint_id, constraint, before.waiting, denied)
+        rest = self._emit_ready(constraint_id, constraint, before.waiting, denied)
         if new:
             rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(constraint_id))
             self.report.counts["inherited"] += rows.num_rows
@@ -165,14 +170,14 @@ class ConstraintUpdater:
 
     # -- what waits
 
-    def _release(
+    def _emit_ready(
         self,
         constraint_id: ConstraintId,
         constraint: PunctuationScheme,
         waiting: tuple[MarkFile, ...],
         denied: DeniedRows,
     ) -> tuple[MarkFile, ...]:
-        """Emit the punctuations that may be emitted; return the files of those that continue to wait.
+        """Emit the punctuations that may be emitted; return the files of those that still wait, merged once many.
 
         [!] As long as results are owed, all of them wait.
         """
@@ -214,7 +219,7 @@ class ConstraintUpdater:
             if isinstance(constraint, ForeignKey):
                 check = self._check((stream, number), constraint, rows, denied)
                 waiting |= check.waiting
-                self._sample(stream, constraint, rows.filter(pa.array(check.orphans & ~orphans)))
+                self._add_samples(stream, constraint, rows.filter(pa.array(check.orphans & ~orphans)))
                 orphans |= check.orphans
         if orphans.any():
             reported = original_rows(plan.query.streams[stream], stream, rows.filter(pa.array(orphans)))
@@ -242,7 +247,8 @@ class ConstraintUpdater:
             write(self.plan.store, path, rows)
             self.report.sides.append((kind, stream, path))
 
-    def _sample(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
+    def _add_samples(self, stream: int, constraint: ForeignKey, rows: pa.RecordBatch) -> None:
+        """Add the first rows to the report's samples as orphans; none if samples show no columns."""
         spec, visible = self.plan.query.streams[stream], self.plan.observing.samples
         if visible is not None and not visible:
             return
@@ -271,4 +277,4 @@ class ConstraintUpdater:
 
 
 MERGED_FILES = 8
-"""So many files of waiting rows are merged into one."""
+"""Once this many files of waiting rows have come together, they are merged into one."""

@@ -8,8 +8,8 @@ Metadata-Aware Stream Join Operator", generalised from two streams and a natural
 conjuncts.
 
 [!] That a key's value has come is no reason to drop partners after their first join: a third stream may still bring
-more. [!] A time by which a pair must have met is no deadline for its members: a tuple that has met its partner may wait
-for a third one that no time binds.
+more. [!] A time by which a pair must have met is not a deadline for its members: a tuple that has met its partner may
+wait for a third one that no time binds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,6 +126,7 @@ class DeadRule:
         return self._find_dead(PartialResults({stream: kinds.rows}))[kinds.kind]
 
     def _find_dead(self, members: PartialResults) -> Mask:
+        """Tell which partial results are dead: some other stream is closed for them, and all its matches are dead."""
         others = self._closing_rules.awaited_streams(members.rows)
         dead = np.full(len(members), not others)
         closed = {stream: self._find_closed(members, stream) for stream in others}

@@ -39,6 +39,11 @@ class ClusteringDeclaration:
     slack: int = 0
 
     def __post_init__(self) -> None:
+        """Check the column's name and the slack.
+
+        Raises:
+            DefinitionError: If one can't be right.
+        """
         _check_name("wm.clustered", self.column)
         if not is_whole(self.slack, 0):
             raise DefinitionError(
@@ -58,6 +63,11 @@ class OrderDeclaration:
     falling: bool = False
 
     def __post_init__(self) -> None:
+        """Check the column's name, the direction and the slack.
+
+        Raises:
+            DefinitionError: If one can't be right.
+        """
         _check_name("wm.ordered", self.column)
         if not isinstance(self.falling, bool):
             raise DefinitionError(f"{self}: falling is True or False; got {self.falling!r}.")
@@ -89,6 +99,11 @@ class ForeignKeyDeclaration:
     parent: str
 
     def __post_init__(self) -> None:
+        """Check the names of both columns.
+
+        Raises:
+            DefinitionError: If one can't be right.
+        """
         _check_name("wm.foreign_key", self.column)
         if not isinstance(self.parent, str) or not all(self.parent.partition(".")):
             raise DefinitionError(
@@ -217,6 +232,9 @@ def punctuations(
         time: The event-time column of the frame.
         effect: When they take effect: with `batch` at the end of their batch, with `watermark` once the join's
             watermark has passed their event time. By default `batch` with a flag and `watermark` with a frame.
+
+    Raises:
+        DefinitionError: If there is neither a flag nor a frame, or both, or the other arguments don't go with it.
 
     >>> print(punctuations(flag="is_end", on="auction"))
     wm.punctuations(flag='is_end')

@@ -84,8 +84,11 @@ class DeniedRows:
                 covered[undecided.to_numpy()] = whole.covers(low, high, self.watermark)
         return covered
 
-    def deny(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
-        """Yield for each constraint of a stream which of these new rows it denies."""
+    def find_denied(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Constraint]]":
+        """Yield each constraint that can deny rows of a stream so far, behind a mask of the new rows that it denies.
+
+        Foreign keys deny none.
+        """
         for constraint in self.query.streams[stream].constraints:
             source = stream, constraint
             values = [rows.column(f"s{stream}_{at}") for at in fields_of(constraint)]

@@ -92,12 +92,12 @@ def _subtract_slack(constraint: SortOrder, frontier: Decimal, scale: int) -> Dec
 def lie_beyond(values: pa.Array, constraint: SortOrder, limit: pa.Scalar) -> Mask:
     """Tell which values lie strictly beyond a threshold; NULL never does."""
     if not constraint.falling:
-        return _true(pc.less(values, limit))
-    above = _true(pc.greater(values, limit))
-    return above | _true(pc.is_nan(values)) if pa.types.is_floating(values.type) else above
+        return _to_mask(pc.less(values, limit))
+    above = _to_mask(pc.greater(values, limit))
+    return above | _to_mask(pc.is_nan(values)) if pa.types.is_floating(values.type) else above
 
 
-def _true(values: Any) -> Mask:
+def _to_mask(values: Any) -> Mask:
     mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     return mask
 

@@ -54,7 +54,7 @@ class ColumnEnd(End):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The column."""
+        """The one column that the end depends on."""
         return (self.column,)
 
     def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
@@ -65,7 +65,7 @@ class ColumnEnd(End):
         column, kind = values[self.column], values[self.column].type
         if not self.step or not has_steps(kind):
             return column
-        whole = column.cast(_whole(kind))
+        whole = column.cast(_integer_type(kind))
         return pc.add(whole, pa.scalar(self.step, whole.type)).cast(kind)
 
 
@@ -118,7 +118,7 @@ def round_outwards(ends: NDArray[np.float64], upper: bool, kind: pa.DataType) ->
         near = np.nextafter(np.where(missing, 0, ends).astype(number), number(np.inf if upper else -np.inf))
     if pa.types.is_floating(kind):
         return pa.array(near, kind, mask=missing)
-    info = np.iinfo(_whole(kind).to_pandas_dtype())
+    info = np.iinfo(_integer_type(kind).to_pandas_dtype())
     near = np.floor(near) if upper else np.ceil(near)
     inside = np.abs(near) < 2.0**63
     whole = np.where(inside, near, 0.0).astype(np.int64)
@@ -133,8 +133,8 @@ def extreme_value(kind: pa.DataType, upper: bool) -> pa.Scalar | None:
         return pa.scalar(np.nan if upper else -np.inf, kind)  # NaN lies above all numbers
     if not has_steps(kind):
         return None
-    info = np.iinfo(_whole(kind).to_pandas_dtype())
-    return pa.scalar(info.max if upper else info.min, _whole(kind)).cast(kind)
+    info = np.iinfo(_integer_type(kind).to_pandas_dtype())
+    return pa.scalar(info.max if upper else info.min, _integer_type(kind)).cast(kind)
 
 
 def has_steps(kind: pa.DataType) -> bool:
@@ -147,7 +147,7 @@ def is_computable(kind: pa.DataType) -> bool:
     return has_steps(kind) or kind in (pa.float32(), pa.float64())
 
 
-def _whole(kind: pa.DataType) -> pa.DataType:
+def _integer_type(kind: pa.DataType) -> pa.DataType:
     """Return the integer type that represents values of a type that `has_steps`."""
     if pa.types.is_signed_integer(kind):
         return kind

@@ -52,6 +52,11 @@ class MarkShape:
     ranges: tuple[bool, ...]
 
     def __post_init__(self) -> None:
+        """Check the columns' types.
+
+        Raises:
+            DefinitionError: If there is no column, or one that can't be marked.
+        """
         if not self.types or len(self.types) != len(self.ranges):
             raise DefinitionError(
                 "Marks have one column or more, and for each column one type and one flag for ranges; there are "
@@ -158,6 +163,11 @@ class Marks:
     table: pa.RecordBatch
 
     def __post_init__(self) -> None:
+        """Check the table's schema.
+
+        Raises:
+            StateError: If it is not that of the shape.
+        """
         if self.table.schema != self.shape.schema:
             raise StateError(
                 f"Marks of {_list_types(self.shape.types)} can't be read from a table of "

@@ -148,7 +148,9 @@ class Outlook:
             return "Give it a tolerance, such as wm.asof('5 minutes'), or a window."
         if self._query.optional:
             return "Give it a window."
-        partners = [self._partner(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}]
+        partners = [
+            self._partner_column(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}
+        ]
         wishes = [f"a key of, or punctuations on, {name}" for name in map(self._query.name_of, partners)]
         orders = [order for conjunct in self._query.conjuncts for order in conjunct.orders]
         wishes += [f"that {self._query.name_of(order.less)} rises" for order in orders if order.more.stream == stream]
@@ -165,5 +167,5 @@ class Outlook:
                 moves = ["rises"] * (bound.high is not None) + ["falls"] * (bound.low is not None)
                 yield self._query.name_of(bound.column), " or ".join(moves)
 
-    def _partner(self, stream: int, pair: tuple[Column, Column]) -> Column:
+    def _partner_column(self, stream: int, pair: tuple[Column, Column]) -> Column:
         return pair[1] if pair[0].stream == stream else pair[0]

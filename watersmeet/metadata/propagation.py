@@ -58,7 +58,7 @@ def inherit_punctuations(query: Query, outputs: Mapping[Column, Sequence[int]]) 
 
 
 def drop_useless_punctuations(query: Query) -> Query:
-    """Return a join without inherited punctuations that are of no use, whose marks would be kept in vain.
+    """Return a join without inherited punctuations that are of no use, so that their marks are not kept.
 
     They are of use if they close their stream, can be inherited by an outer join, or reveal orphans.
     """

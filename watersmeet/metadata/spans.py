@@ -54,13 +54,13 @@ def exact_values(values: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind):
         return values.fill_null(False).cast(pa.int8()).cast(pa.int64())
     if pa.types.is_decimal(kind):
-        return pa.array(np.ascontiguousarray(_raw(values, np.int64, 2)[::2]))
+        return pa.array(np.ascontiguousarray(_raw_numbers(values, np.int64, 2)[::2]))
     if pa.types.is_floating(kind):
-        return pa.array(_steps(_raw(values, np.float32 if kind == pa.float32() else np.float64)))
-    return pa.array(_raw(values, _WHOLE.get(kind, np.int64)).astype(np.int64, copy=False))
+        return pa.array(_steps(_raw_numbers(values, np.float32 if kind == pa.float32() else np.float64)))
+    return pa.array(_raw_numbers(values, _WHOLE.get(kind, np.int64)).astype(np.int64, copy=False))
 
 
-def _raw(values: pa.Array, kind: type[np.generic], of: int = 1) -> NDArray[Any]:
+def _raw_numbers(values: pa.Array, kind: type[np.generic], of: int = 1) -> NDArray[Any]:
     """Return the numbers that make up values of fixed width, `of` for each; those of NULL have no meaning."""
     if not len(values):
         return np.empty(0, kind)
@@ -91,7 +91,7 @@ def _parts(values: pa.Array) -> list[Hashes]:
     if values.type == pa.large_binary():
         return [_text_hashes(values)]
     words = 2 if values.type == pa.int64() else 4
-    halves = _raw(values, np.uint32, words)
+    halves = _raw_numbers(values, np.uint32, words)
     return [hashes(pa.array(np.ascontiguousarray(halves[at::words]))) for at in range(words)]
 
 

@@ -163,6 +163,7 @@ def _advise(query: Query, opaque: Conjunct) -> str:
 
 
 def _format_facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
+    """Yield facts as lines; those inside others are indented."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
             yield f"{'  ' * depth}{name}:"
@@ -172,6 +173,7 @@ def _format_facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
 
 
 def _describe_hop(query: Query, hop: Step, matches: str) -> list[str]:
+    """Return the lines on a hop: how it finds candidates, then its conjuncts by the step that tests them."""
     name = query.streams[hop.target].name
     indexed = {query.name_of(bound.column) for bound in hop.bounds}
     path = f"sorted index on {', '.join(sorted(indexed))}" if indexed else "time range"
@@ -229,6 +231,7 @@ def _draw_join(tree: JoinTree, state: Manifest, first: str, rest: str, name: str
 
 
 def _describe_last_batch(state: Manifest) -> str:
+    """Return a clause on the last batch's results, state and spilled units; empty before the first batch."""
     if not state.progress:
         return ""
     progress = state.progress

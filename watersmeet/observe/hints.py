@@ -54,7 +54,7 @@ def _dominates(conjunct: Conjunct, work: Mapping[str, float], total: float) -> b
 
 def _hint(query: Query, conjunct: Conjunct) -> str:
     """Return a hint, without figures: it is given only once, and they are in the funnel."""
-    problem = f"`{_short(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
+    problem = f"`{_shorten(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
     narrower = narrower_condition(conjunct.text)
     if narrower is not None:
         return f"{problem} `{narrower}` beside it loses no result and would be looked up in an index."
@@ -65,7 +65,7 @@ def _hint(query: Query, conjunct: Conjunct) -> str:
     )
 
 
-def _short(text: str, limit: int = 80) -> str:
+def _shorten(text: str, limit: int = 80) -> str:
     plain = " ".join(text.split())
     return plain if len(plain) <= limit else f"{plain[:limit]}…"
 
@@ -88,7 +88,9 @@ def narrower_condition(text: str) -> str | None:
         distance, limit = tree.expression.unnest(), _number(tree.this)
     else:
         return None
-    return None if limit is None or limit < 0 else _great_circle(distance, limit) or _euclidean(distance, limit)
+    if limit is None or limit < 0:
+        return None
+    return _great_circle(distance, limit) or _find_axis_difference(distance, limit)
 
 
 def _number(node: exp.Expr) -> float | None:
@@ -141,16 +143,16 @@ def _column(node: exp.Expr | None) -> exp.Column | None:
     return node if isinstance(node, exp.Column) else None
 
 
-def _euclidean(distance: exp.Expr, limit: float) -> str | None:
+def _find_axis_difference(distance: exp.Expr, limit: float) -> str | None:
     """Return the difference along one axis that a distance allows: by `sqrt`, by `hypot`, or squared."""
     name, bound = _name(distance), limit
     if name == "hypot":
         arguments = distance.expressions or [distance.this, distance.args.get("expression")]
-        squares = [_difference(argument) for argument in arguments]
+        squares = [_find_difference(argument) for argument in arguments]
     else:
         content = _argument(distance) if name == "sqrt" else distance
         bound = limit if name == "sqrt" else limit**0.5
-        squares = [_squared(part) for part in _summands(content)] if content is not None else []
+        squares = [_find_squared_difference(part) for part in _summands(content)] if content is not None else []
     if not squares or None in squares:
         return None
     exact = bound if name in ("sqrt", "hypot") else float(_round_up(bound))
@@ -158,6 +160,7 @@ def _euclidean(distance: exp.Expr, limit: float) -> str | None:
 
 
 def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the terms of a sum, parentheses removed; the node itself if it is not a sum."""
     bare = node.unnest()
     if isinstance(bare, exp.Add):
         yield from _summands(bare.this)
@@ -166,16 +169,16 @@ def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
         yield bare
 
 
-def _squared(node: exp.Expr) -> str | None:
+def _find_squared_difference(node: exp.Expr) -> str | None:
     """Return the difference whose square a term is."""
     if isinstance(node, exp.Mul) and node.this.unnest() == node.expression.unnest():
-        return _difference(node.this)
+        return _find_difference(node.this)
     if isinstance(node, exp.Pow) and _number(node.expression) == 2:
-        return _difference(node.this)
+        return _find_difference(node.this)
     return None
 
 
-def _difference(node: exp.Expr | None) -> str | None:
+def _find_difference(node: exp.Expr | None) -> str | None:
     """Return a difference of two columns of different streams, as it is written."""
     bare = None if node is None else node.unnest()
     sides = [bare.this.unnest(), bare.expression.unnest()] if isinstance(bare, exp.Sub) else []

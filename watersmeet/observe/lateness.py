@@ -49,6 +49,7 @@ def warn_late_rows(batches: Sequence[Progress], share: float = LATE_SHARE, recen
 
 
 def _warn_streams(batches: Sequence[Progress], share: float, within: str) -> list[Notice]:
+    """Return a notice for each stream with too large a share of late rows, those of inner joins included."""
     if not batches:
         return []
     notices = []
@@ -64,6 +65,7 @@ def _warn_streams(batches: Sequence[Progress], share: float, within: str) -> lis
 
 
 def _describe_lateness(name: str, within: str, rows: int, late: int, parts: Sequence[Progress]) -> str:
+    """Return the sentence on a stream's late rows, with the delay that would have kept them."""
     stream = f"Stream '{name}'{f' of join {within[:-1]!r}' if within else ''}"
     when = "last batch" if len(parts) == 1 else f"last {len(parts)} batches"
     return (
@@ -73,6 +75,7 @@ def _describe_lateness(name: str, within: str, rows: int, late: int, parts: Sequ
 
 
 def _advise_delay(parts: Sequence[Progress]) -> str:
+    """Return the clause that says which delay would have kept the late rows, or why none would."""
     needs = [(part["neededDelayMs"], part["late"]) for part in parts if part.get("neededDelayMs")]
     delay = quantile(((delays["p99"], late) for delays, late in needs), KEPT_SHARE)
     if delay is None and any(part["late"] and "neededDelayMs" not in part for part in parts):

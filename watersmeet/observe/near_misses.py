@@ -108,6 +108,7 @@ def describe_near_misses(test: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_miss(text: str, miss: Miss) -> str:
+    """Return a near-miss in words: what the conjunct compared, and the values of the columns that it names."""
     terms = [f"{abbreviate(name)} = {sanitize(value, '')}" for name, value in miss.items() if isinstance(value, str)]
     streams = {stream: row for stream, row in miss.items() if not isinstance(row, str)}
     values = [(stream, name, value) for stream, row in streams.items() for name, value in row.items()]

@@ -95,7 +95,7 @@ def batch_progress(
 
 
 def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the progress of a batch with that of inner joins, by the streams that they are.
+    """Return the progress of a batch, with that of each inner join under the name of its stream.
 
     [!] Rows that must not vanish silently are counted for all joins together.
     """
@@ -166,6 +166,7 @@ def _idle_streams(query: Query, manifest: Manifest) -> list[str]:
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], usages: Sequence[Usage]) -> list[dict[str, Any]]:
+    """Return what each node stores and did in the batch."""
     pairs = sum_counts(task.work.node_pairs for task in tasks)
     rows = sum_by_owner((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
@@ -194,6 +195,7 @@ def _course_names(plan: BatchPlan, origin: int) -> list[list[str]]:
 
 
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
+    """Return the rows, pairs and matches of each hop, by how many streams were joined before."""
     hops = range(1, len(plan.query.streams))
     work = [
         [part for task in tasks for (joined, _), part in task.work.hops.items() if len(joined) == at] for at in hops
@@ -210,6 +212,7 @@ def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
 
 
 def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
+    """Return the calls, matches and milliseconds of each Python predicate, over all tasks."""
     names = {name for task in tasks for name in task.work.costs}
     costs = {name: [task.work.costs[name] for task in tasks if name in task.work.costs] for name in sorted(names)}
     return {

@@ -1,4 +1,4 @@
-"""Every field of `query.progress`, with what it says: the reference lists them, and tests let no other pass.
+"""Every field of `query.progress` and its meaning: the reference lists them, and the tests reject any other.
 
 A path spells where a field is: `[]` stands for each entry of a list, `<stream>` for a key that is a name. What follows
 such a name is described with it, unless it has fields of its own here.

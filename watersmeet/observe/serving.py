@@ -83,7 +83,7 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
         console: Where to show it.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint, or the interval is out of range.
+        WatersmeetError: If the checkpoint doesn't exist, or the interval is out of range.
     """
     check_above_zero("every", every, LONGEST)
     views, console = ViewCache(CheckpointReader(store_of(checkpoint))), console or Console()
@@ -108,7 +108,7 @@ def serve(checkpoint: str, port: int = 0) -> "PageServer":
         port: The port; 0 for any that is free.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint, or the port is taken.
+        WatersmeetError: If the checkpoint doesn't exist, or the port is taken.
     """
     views = ViewCache(CheckpointReader(store_of(checkpoint)))
     views.look()
@@ -164,6 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
 
     def do_GET(self) -> None:
+        """Send the page that a request names; refuse it without the token, from another host, or with a bad address."""
         try:
             url = urlsplit(self.path)
         except ValueError:  # such as http://[/
@@ -194,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps({"error": message}).encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None) -> None:
+        """Send a response that must not be cached or embedded elsewhere."""
         self.send_response(status)
         always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         always |= {"Cross-Origin-Resource-Policy": "same-origin", "Content-Length": str(len(body))}

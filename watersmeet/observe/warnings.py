@@ -72,6 +72,7 @@ def news(batch_notices: Iterable[Notice], known_kinds: Collection[str]) -> tuple
 
 
 def _warn_ahead(spec: StreamSpec, intake: StreamIntake) -> Notice | None:
+    """Return a notice of rows that were rejected since they lie too far ahead; None if there were none."""
     if not intake.too_far or intake.furthest is None or spec.ahead is None:
         return None
     furthest = _format_time(spec, intake.furthest)

@@ -135,6 +135,7 @@ class Statistics:
         return self._averages[bound]
 
     def _average(self, bound: Bound) -> float | None:
+        """Return the average share of tuples that pass a bound, uncached; None if histograms don't tell."""
         histograms = [self._histograms.get(column) for column in bound.columns]
         if bound.column not in self._histograms or len(histograms) > 1 or None in histograms:
             return None
@@ -165,7 +166,7 @@ class _Origin:
         orders = tuple(sorted(weights, key=lambda order: (-weights[order], order))[:ORDERS])
         if len(orders) == 1:
             return Courses(orders)
-        return Courses(orders, tuple(self._attributes), np.array([_nearest(order, orders) for order in by_cell]))
+        return Courses(orders, tuple(self._attributes), np.array([_nearest_order(order, orders) for order in by_cell]))
 
     def estimates(self) -> dict[Hop, float]:
         """Return the expected matches per partial result for each hop of the orders."""
@@ -177,13 +178,13 @@ class _Origin:
     def _choose_attributes(self) -> list[tuple[Column, EquiWidth]]:
         """Return the columns that the most bounds on other streams read."""
         uses: dict[Column, int] = defaultdict(int)
-        for bound in self._usable():
+        for bound in self._usable_bounds():
             for column in bound.columns:
                 uses[column] += 1
         candidates = [(c, h) for c in uses if (h := self._statistics.histogram(c)) is not None and len(h.counts) > 1]
         return sorted(candidates, key=lambda pair: (-uses[pair[0]], pair[0]))[:ATTRIBUTES]
 
-    def _usable(self) -> list[Bound]:
+    def _usable_bounds(self) -> list[Bound]:
         """Return the bounds that depend on the origin's columns alone."""
         return [
             bound
@@ -197,7 +198,7 @@ class _Origin:
     def _cell_shares(self, sizes: Sequence[int]) -> dict[Bound, Floats]:
         """Return the share of tuples that pass each bound, for each combination of the attributes' bins."""
         columns = {column for column, _ in self._attributes}
-        bounds = [bound for bound in self._usable() if set(bound.columns) <= columns]
+        bounds = [bound for bound in self._usable_bounds() if set(bound.columns) <= columns]
         if not bounds:
             return {}
         cells = np.unravel_index(np.arange(self._cells), sizes)
@@ -263,7 +264,7 @@ class _PartialOrder(NamedTuple):
     total: Floats
 
 
-def _nearest(order: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> int:
+def _nearest_order(order: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> int:
     """Return the position of the order that has the longest beginning in common with this one."""
     common = [sum(takewhile(bool, (a == b for a, b in zip(order, other, strict=True)))) for other in orders]
     return common.index(max(common))

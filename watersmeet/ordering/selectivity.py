@@ -23,7 +23,7 @@ DECAY = 0.8
 FORGOTTEN = 0.5
 """Hops with fewer partial results than this, decayed, are forgotten: they may have changed since."""
 EXPLORE = 8
-"""Once in so many batches a stream's tuples take a hop that was never measured."""
+"""Once in this many batches, a stream's tuples take a hop that was never measured."""
 EQUALITY_SHARE, USUAL_SHARE = 0.1, 0.33
 """The assumed share of pairs that pass an equality, or any other conjunct, without measurements."""
 
@@ -98,10 +98,10 @@ class _HopEstimator:
                 [t for t in self._candidates(joined) if _hop(joined, t) not in self._statistics] if explore else []
             )
             explore = explore and not untried
-            joined = (*joined, untried[0] if untried else self._next(joined))
+            joined = (*joined, untried[0] if untried else self._next_stream(joined))
         return joined[1:]
 
-    def _next(self, joined: tuple[int, ...]) -> int:
+    def _next_stream(self, joined: tuple[int, ...]) -> int:
         candidates = self._candidates(joined)
         others = set(range(len(self._query.streams))) - set(joined) - set(candidates)
         alternatives = [stream for stream in sorted(others) if _hop(joined, stream) in self._statistics]

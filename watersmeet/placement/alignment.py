@@ -98,6 +98,7 @@ class AtrPlacement(Placement):
         return era.nodes_between(low + shifts[0], high + shifts[-1]) if shifts else range(self.nodes)
 
     def _leftover_nodes(self, stream: int, low: int, high: int) -> Iterator[int]:
+        """Yield the nodes of leftovers (the master's tuples off their segments) that tuples of these times may join."""
         own, of_master = self.windows[stream], self.windows[self.eras[0].master]
         if own is not None and of_master is not None:
             for leftover in self.leftovers:

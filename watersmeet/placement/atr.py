@@ -31,7 +31,7 @@ from watersmeet.state.manifest.view import ANYWHERE, LONGEST_SLICE, MARGIN, Stat
 SEGMENT_FACTORS = (0.5, 1, 2, 4)
 """Segment lengths that are priced, in longest windows."""
 MANY_NODES = 64
-"""Enough nodes for equation 2 to apply: no tuple of a window of time is needed on so many."""
+"""Enough nodes for equation 2 to apply: no tuple of a window of time is needed on this many."""
 MOST_PLANNED = 1024
 """Segments that one plan assigns; those beyond repeat them."""
 
@@ -75,6 +75,11 @@ class ATR(LoadBalanced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        """Check the options.
+
+        Raises:
+            DefinitionError: If one is out of range or of the wrong type.
+        """
         LoadBalanced.__post_init__(self)
         segment_length(self.segment)
         if self.master is not None and (isinstance(self.master, bool) or not isinstance(self.master, int | str)):

@@ -112,7 +112,7 @@ class PartialRoute(NamedTuple):
         return PartialRoute(streams, covers, (*self.new_nodes, new), (*self.matches, matches))
 
     def overhead(self, tuples: float) -> float:
-        """Return the extra rows that a segment of so many tuples makes travel, by equation 3."""
+        """Return the extra rows that a segment of this many tuples makes travel, by equation 3."""
         return ctr_overhead(tuples, max(1, len(self.covers[0])), self.new_nodes[1:], self.matches[:-1])
 
     def extra_rows(self) -> float:

@@ -79,8 +79,8 @@ class HashPlacement(Placement):
         joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
         leading: list[int] = []
         while True:
-            untied = {stream for stream in rest if not self._tied(stream, joined)}
-            helps = {s: sum(self._tied(other, {s}) for other in untied) for s in sorted(rest - untied)}
+            untied = {stream for stream in rest if not self._is_tied(stream, joined)}
+            helps = {s: sum(self._is_tied(other, {s}) for other in untied) for s in sorted(rest - untied)}
             best = max(helps, key=lambda stream: helps[stream], default=None)
             if best is None or not helps[best]:
                 return tuple(leading)
@@ -97,7 +97,7 @@ class HashPlacement(Placement):
         """Whether one attribute ties all streams."""
         return is_shared(self.attributes, len(self.lengths))
 
-    def _tied(self, stream: int, others: set[int]) -> bool:
+    def _is_tied(self, stream: int, others: set[int]) -> bool:
         return self.probed_by(stream, frozenset(others)) is not None
 
 

@@ -76,6 +76,11 @@ class PSP(PricedStrategy):
     interleaved: int | None = None
 
     def __post_init__(self) -> None:
+        """Check and convert the options.
+
+        Raises:
+            DefinitionError: If one is out of range or of the wrong type.
+        """
         fields_to_python(self)
         check_nodes(self.nodes)
         check_switch("smooth", self.smooth)

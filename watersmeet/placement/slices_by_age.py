@@ -218,7 +218,10 @@ class Curve:
         return self.total - older
 
     def borders(self, thresholds: Floats) -> tuple[int, ...]:
-        """Return the ascending times after which so many of the newest tuples are, clipped to valid times."""
+        """Return, in ascending order, the times after which the given numbers of newest tuples lie.
+
+        They are clipped to valid times.
+        """
         times = np.interp(self.total - thresholds, self.counts, self.times)
         return tuple(min(max(self.origin + int(time), -LAST), LAST) for time in times[::-1])
 

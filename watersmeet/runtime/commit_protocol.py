@@ -308,7 +308,7 @@ class Protocol:
             raise self.in_doubt
         match event:
             case StateLoaded():
-                return [*self._take_over(), *self._undelivered()]
+                return [*self._take_over(), *self._deliver_last()]
             case BatchOffered():
                 return self._on_batch_offered(event)
             case QuietPeriod():
@@ -333,22 +333,28 @@ class Protocol:
         return [TakeOver(self._fence, self.begun)] if self.generation else []
 
     def _on_batch_offered(self, offer: BatchOffered) -> list[Action]:
+        """Plan the batch and start its jobs; one that is committed already is only cleared up after.
+
+        Raises:
+            StateError: If a round must be finished first, or the query was closed for good.
+        """
         if self.begun is not None:
             raise StateError("A round that was begun must be finished before the next batch.")
         if self.state.final and offer.rows and offer.batch != self.state.offered:
             raise StateError(closed_for_good(self.tree.operator.store.root))
-        clear = self._clear()
+        clear = self._clear_last()
         if offer.batch == self.state.offered:
             return clear
         self._running = _RunningBatch(self.state.batch + 1, offer, self.tree.plan(self.state, offer.now))
         return [*clear, RunJobs(self._running.plans)]
 
     def _on_quiet_period(self, period: QuietPeriod) -> list[Action]:
+        """Start a round, or resume one that was begun; if none is worthwhile, deliver what isn't delivered yet."""
         is_resumed = self.begun is not None
         round = self.begun or self._round(period)
         if round is None:
-            return self._clear() if self.state.final else self._undelivered()
-        clear = self._clear()
+            return self._clear_last() if self.state.final else self._deliver_last()
+        clear = self._clear_last()
         self.begun = round
         self._withdrawn = self._withdrawn and not is_resumed  # an interrupted round may have left something
         decided = self.tree.decided(self.state, round.choices)
@@ -365,12 +371,13 @@ class Protocol:
         final = period.final and not choices and not self.state.final
         return Round(self.state.batch + 1, choices, final) if choices or final else None
 
-    def _clear(self) -> list[Action]:
+    def _clear_last(self) -> list[Action]:
         """Return the actions that finish the last batch and remove what the next one doesn't need.
 
-        Nothing before the current state is ever replayed.
+        The first time in a run, everything that the current state doesn't name is removed; later only what is known to
+        be left over, which is then forgotten. Nothing before the current state is ever replayed.
         """
-        deliveries = self._undelivered()
+        deliveries = self._deliver_last()
         garbage, self._garbage = self._garbage, frozenset()
         if not self.fresh:
             return [*deliveries, Remove(garbage)] if garbage else deliveries
@@ -384,14 +391,15 @@ class Protocol:
     @property
     def undelivered(self) -> bool:
         """Whether the last batch is committed, but its files are not all in their folders."""
-        return bool(self._undelivered())
+        return bool(self._deliver_last())
 
-    def _undelivered(self) -> list[Action]:
+    def _deliver_last(self) -> list[Action]:
         """Return the action that delivers the files of the last batch, unless that is done."""
         batch, deliveries = self.state.batch, self.state.deliveries
         return [Deliver(batch, deliveries)] if deliveries and batch != self._delivered else []
 
     def _on_jobs_finished(self, finished: JobsFinished) -> list[Action]:
+        """Compute the state after the batch, and publish its results; its earlier attempt's are withdrawn first."""
         running = self._running_batch()
         running.finished = finished
         after = self.tree.commit(self.state, running.plans, finished.jobs, int(running.event.at * 1e6))
@@ -406,6 +414,7 @@ class Protocol:
         return [*first, Publish(running.batch, tuple(own), self.tree.sides(finished.jobs), inner)]
 
     def _on_results_published(self, published: ResultsPublished) -> list[Action]:
+        """Decide on spilling, complete the progress with timings, notices and hints, and write the manifest."""
         running = self._running_batch()
         assert running.finished is not None and running.after is not None
         took, offered = published.at - running.event.at, isinstance(running.event, BatchOffered)
@@ -441,6 +450,10 @@ class Protocol:
         return {hint for progress in self.history for hint in progress.get("hints", ())}
 
     def _on_manifest_written(self, committed: ManifestWritten) -> list[Action]:
+        """Make the new state current and deliver; retract the batch if another process has written its manifest.
+
+        Files that only the state before needed are removed with the next batch, or now if this is the last.
+        """
         running, before, after = self._running_batch(), self.state, committed.manifest
         batch, finished, self._running, self.begun = running.batch, running.finished, None, None
         if after is None:
@@ -456,9 +469,9 @@ class Protocol:
         self.state = after
         self.history = [*self.history, after.progress][-history.HISTORY :]
         if not after.final:
-            return self._undelivered()
+            return self._deliver_last()
         garbage, self._garbage = self._garbage, frozenset()  # no later batch will remove it
-        return [*self._undelivered(), *([Remove(garbage)] if garbage else [])]
+        return [*self._deliver_last(), *([Remove(garbage)] if garbage else [])]
 
     def _running_batch(self) -> _RunningBatch:
         if self._running is None:

@@ -174,21 +174,21 @@ class JoinTree:
         job = jobs[self.path]
         after = self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
         if job.credits or job.crossings:
-            after = self._fed(self._credited(after, job.credits), job.crossings)
+            after = self._record_fed(self._credit_groups(after, job.credits), job.crossings)
         names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
         return replace(after, progress=include_inner(after.progress, names))
 
-    def _credited(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
+    def _credit_groups(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
         """Return a state in which inner joins credit results to the groups that they came from."""
         inner = {}
         for at, child in self.inner.items():
-            own = child._credited(state.inner[at], credits)
+            own = child._credit_groups(state.inner[at], credits)
             groups = codes_of(child.path, own.ledger.worth)
             final = {groups[code]: count for code, count in credits.items() if code in groups}
             inner[at] = replace(own, ledger=own.ledger.with_credits(final))
         return replace(state, inner=inner)
 
-    def _fed(self, state: Manifest, crossings: Mapping[tuple[int, int], int]) -> Manifest:
+    def _record_fed(self, state: Manifest, crossings: Mapping[tuple[int, int], int]) -> Manifest:
         """Return a state that records into which of its partitions the results of inner joins went."""
         ledger = state.ledger
         for at, child in self.inner.items():

@@ -1,7 +1,7 @@
 """The controller: after each batch it decides what the next one spills and pays. Pure.
 
 It follows Jbantova 2007, sections 5.2 and 5.3, with time as a second limit: here state is on disk from the start, so
-what a burst makes short is the time of a batch. Above a limit, a share of the state is spilled. Below the lower marks,
+what runs short in a burst is batch time. Above a limit, a share of the state is spilled. Below the lower marks,
 units come back until a limit is nearly reached, and no more often than an interval. Meanwhile batches pay what they
 have time for. What has been owed for too long is paid whatever else there is to do. The thesis has nothing of the kind:
 there the least productive parts stay away for ever.
@@ -88,6 +88,7 @@ class Controller(Spilling):
         return parts
 
     def _links(self, tree: SpillingTree, state: Manifest) -> Links:
+        """Return which parts feed which: the inner joins' parents, and where their results went so far."""
         parents, fed = dict[str, str](), dict[tuple[str, int, int], int]()
         for join, own in tree.states(state):
             parents |= {f"{join.path}_{at}": join.path for at in own.inner}
@@ -175,7 +176,7 @@ class Controller(Spilling):
             rankings["" if policy.together else part.join].append(part)
         coming, chosen = now.expected.own + now.expected.of(hot), list[Part]()
         for candidates in rankings.values():
-            lowest = self._lowest(policy.lowest(candidates), now.expected, coming, hot_bytes)
+            lowest = self._lowest_parts(policy.lowest(candidates), now.expected, coming, hot_bytes)
             coming, hot_bytes = coming - now.expected.of(lowest), hot_bytes - sum(part.bytes for part in lowest)
             chosen += lowest
         return Decision("spill", f"{why}: {_describe_parts(chosen)} spilled", chosen) if chosen else Decision()
@@ -198,7 +199,9 @@ class Controller(Spilling):
         why = f"{_describe_parts(chosen)} spilled that came for spilled partitions"
         return Decision("keep", why, chosen, routine=True)
 
-    def _lowest(self, ranked: Sequence[Part], expected: ExpectedTime, coming: float, hot_bytes: int) -> list[Part]:
+    def _lowest_parts(
+        self, ranked: Sequence[Part], expected: ExpectedTime, coming: float, hot_bytes: int
+    ) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the limits require.
 
         [!] While a long batch runs, more tuples arrive for the next one. What counts is what that one would take, or

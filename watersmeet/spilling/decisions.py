@@ -14,19 +14,19 @@ LOGGED = 20
 GROWING_INTERVALS = 2
 """For how many intervals what is owed must have grown before the join is called overloaded."""
 GROWING_LEAST = 120_000_000
-"""And for at least so many microseconds: a burst is not a permanent load."""
+"""And for at least this many microseconds: a burst is not a permanent load."""
 ROUND_OVERHEAD = 0.5
 """About how long a round takes, payments aside, in seconds; 0.55 were measured."""
 LEAST_RISE = 1.01
 """The factor by which the fixed cost of a batch may rise from one batch to the next."""
 MOSTLY_PAIRS = 1.5
-"""A step that takes so many times its fixed cost tells how long pairs take."""
+"""A step that takes this many times its fixed cost tells how long pairs take."""
 MOST_GROWTH = 2.0
 """No batch is expected to bring more times as many tuples as the one before: sources may have limits."""
 PATIENCE = 2
 """How many batches in a row must take too long before work is spilled: a single one may have other reasons."""
 SAME_PAIRS = 1.1
-"""A late batch has no other reason if its pairs took at most so many times as long as before."""
+"""A late batch has no other reason if its pairs took at most this many times as long as before."""
 
 
 class Decision(NamedTuple):

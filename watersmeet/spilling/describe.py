@@ -48,6 +48,7 @@ def _expected_results(part: Part) -> float:
 
 
 def _decision_progress(decision: Decision) -> dict[str, Any] | None:
+    """Return a decision as the progress has it; None if nothing was decided."""
     if not decision.kind:
         return None
     return {

@@ -54,5 +54,5 @@ def _new_tuples(parts: Sequence[Part]) -> Counter[JoinPartition]:
 
 
 def _pairs_among(rows: float) -> float:
-    """Return how many pairs there are among so many tuples of two streams."""
+    """Return how many pairs these numbers of tuples of two streams form."""
     return rows * rows / 4

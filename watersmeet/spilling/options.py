@@ -53,6 +53,11 @@ class Spill:
     disk: str | int | None = None
 
     def __post_init__(self) -> None:
+        """Check and convert the options.
+
+        Raises:
+            DefinitionError: If no limit is set, or an option is out of range or contradicts another.
+        """
         fields_to_python(self)
         if self.memory is None and self.within is None:
             raise DefinitionError(

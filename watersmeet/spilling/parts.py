@@ -100,7 +100,7 @@ class Part:
         return self.owing[0].at if self.owing else None
 
     def pairs(self, rows: float) -> float:
-        """Return about how many pairs are examined if so many tuples probe it: half of its rows for each."""
+        """Return about how many pairs are examined if this many tuples probe it: half of its rows for each."""
         return rows * self.rows / 2
 
 
@@ -130,7 +130,7 @@ def parts_of(path: str, query: Query, state: Manifest, slice: int, processes: in
         fresh = sum(chunk.rows for chunk in chunks if chunk.arrived.first == state.batch)
         closed = group[:2] in state.ledger.closed
         part = replace(part, worth=worth.get(_score_group(group), Tally()), fresh=fresh, closed=closed)
-        parts.append(_spilled(part, state.ledger, units[number], reaches.get(number)) if number in units else part)
+        parts.append(_spilled_part(part, state.ledger, units[number], reaches.get(number)) if number in units else part)
     return parts
 
 
@@ -167,7 +167,7 @@ def _weight(query: Query, chunk: Chunk) -> float:
     return chunk.zones[query.weight.name].high if query.weight.name in chunk.zones else LIGHTEST
 
 
-def _spilled(part: Part, ledger: Ledger, unit: Unit, reach: Reach | None) -> Part:
+def _spilled_part(part: Part, ledger: Ledger, unit: Unit, reach: Reach | None) -> Part:
     """Return a part as a spilled unit; each partition is assumed to have got its share of a batch's tuples."""
     batches = ledger.owing_batches(unit, reach)
     owing = (OwedProbes(number, -(-batch.rows // part.group.of), batch.at) for number, batch in batches if batch.rows)

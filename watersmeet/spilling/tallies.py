@@ -58,7 +58,7 @@ class Tallies:
         """Final results, by the codes of the groups of inner joins that they came from."""
 
     def note(self, results: Partials) -> None:
-        """Count results."""
+        """Count results by the groups of their members, and credit final ones to the groups of inner joins."""
         if self._plan.spilling.counts_groups and len(results):
             self._results.update(_count(self._members(results)[1]))
         for stream in self._plan.spilling.traced if self._final else ():

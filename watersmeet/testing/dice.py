@@ -32,22 +32,24 @@ class Dice(Spilling):
 
     def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
-        return tree.decided(after, self._everywhere("j", after, False))
+        return tree.decided(after, self._choose_for_tree("j", after, False))
 
     def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
-        choices = self._everywhere("j", state, all)
+        choices = self._choose_for_tree("j", state, all)
         return {path: SpillPlan(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}
 
-    def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, SpillPlan]:
-        inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
+    def _choose_for_tree(self, path: str, state: Manifest, all: bool) -> dict[str, SpillPlan]:
+        """Return the spilling of a join and its inner joins, by path; the same for the same seed and batch."""
+        inner = [self._choose_for_tree(f"{path}_{at}", part, all) for at, part in state.inner.items()]
         rng = random.Random(f"{self.seed} {path} {state.batch}")
-        choices = {path: self._choice(state, rng, all)}
+        choices = {path: self._choose(state, rng, all)}
         for part in inner:
             choices |= part
         return choices
 
-    def _choice(self, state: Manifest, rng: random.Random, all: bool) -> SpillPlan:
+    def _choose(self, state: Manifest, rng: random.Random, all: bool) -> SpillPlan:
+        """Return which groups of hot chunks one join spills, and which units it pays and returns; `all` pays all."""
         groups: dict[Group, list[str]] = defaultdict(list)
         for key, chunk in sorted(state.chunks.items()):
             alone = len(chunk.bucket.fields) < 2

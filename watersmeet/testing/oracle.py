@@ -388,6 +388,7 @@ class _Join:
         partners = self._partners()
 
         def extend(prefix: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
+            """Yield combinations of all streams but the last that begin with these members, with the last one's."""
             j = len(prefix)
             fitting = set(range(len(self.members[j])))
             for i, member in enumerate(prefix):

@@ -171,13 +171,13 @@ def _deny_beyond_frontier(order: Order, batches: Batches) -> Test:
         return _deny_nothing
     frontier = min(values, key=_rank) if order.falling else max(values, key=_rank)
     try:
-        bound = _rank(_loosened(frontier, order))
+        bound = _rank(_loosen(frontier, order))
     except OverflowError:  # outside the calendar, and no value lies further out
         return _deny_nothing
     return _at(order.column, (lambda place: place > bound) if order.falling else (lambda place: place < bound))
 
 
-def _loosened(frontier: Any, order: Order) -> Any:
+def _loosen(frontier: Any, order: Order) -> Any:
     """The frontier moved back by the slack; only floats are rounded."""
     slack: Any = order.slack
     if not slack:

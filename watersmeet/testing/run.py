@@ -67,6 +67,8 @@ class Here(Stage):
         return type(self)(output, self._number + 1)
 
     def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
+        """Return a task attempt of this stage that counts the partial results it ships."""
+
         def watch(course: int, partials: Partials) -> None:
             streams = sorted(partials.rows)
             members = zip(*(partials.rows[s] for s in streams), strict=True)
@@ -206,7 +208,11 @@ class Run(Runtime):
         return rounds > 0
 
     def _prepare(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
-        """Return the protocol in the state that the store holds; a new one unless the run is steady."""
+        """Return the protocol in the state that the store holds: a new one, or always the same if the run is steady.
+
+        Raises:
+            StateError: If the manifest of the last batch is missing.
+        """
         tree = self._tree("j", strategy, ordering)
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
@@ -229,7 +235,8 @@ class Run(Runtime):
         return True
 
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
-        inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
+        """Return the tree of a join and its inner joins, with their operators."""
+        inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inner_positions(path)}
         tracing: Tracing = "none" if not self.traced else "results" if path in self.inner else "pending"
         query = replace(self.inner.get(path, self.query), tracing=tracing)
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
@@ -239,7 +246,7 @@ class Run(Runtime):
             join = replace(join, exempt=frozenset(inner), tallies=True, partitions=self.partitions)
         return JoinTree(join, inner, path)
 
-    def _inside(self, path: str) -> list[int]:
+    def _inner_positions(self, path: str) -> list[int]:
         """Return the positions of a join's streams that are joins."""
         streams = self.inner.get(path, self.query).streams
         return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
@@ -248,7 +255,7 @@ class Run(Runtime):
         """Run the jobs task by task, those of inner joins first."""
         jobs: dict[str, Job] = {}
         for path, plan in action.plans.items():
-            inner = {at: jobs[f"{path}_{at}"] for at in self._inside(path)}
+            inner = {at: jobs[f"{path}_{at}"] for at in self._inner_positions(path)}
             results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
             jobs[path] = Job(self.exchanged(inherit(plan, inner), rows))
@@ -259,7 +266,7 @@ class Run(Runtime):
 
     def _rows(self, job: Job, query: Query) -> list[dict[str, Any]]:
         """Return the results of a join's job, with their traces if they are traced."""
-        read = [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
+        read = [row for file in job.files for row in _to_plain_rows(self._read(file)).to_pylist()]
         names = [*([TRACED] if self.traced else []), *query.output_schema.names]
         return [dict(zip(names, row.values(), strict=True)) for row in read]
 
@@ -283,7 +290,7 @@ class Run(Runtime):
         for kind, streams in action.sides.items():
             for stream, files in streams.items():
                 side = self.sides.setdefault((kind, stream), [])
-                side += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
+                side += [(action.batch, row) for file in files for row in _to_plain_rows(self._read(file)).to_pylist()]
         self.store.remove(action.temporary_files)
         return ResultsPublished()
 
@@ -307,7 +314,7 @@ class Run(Runtime):
         self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def _to_plain_rows(rows: pa.Table) -> pa.Table:
     """Return rows with timestamps as microseconds, which may lie outside the range of Python's dates."""
     kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in rows.schema]
     return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))

@@ -74,6 +74,11 @@ def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bo
 
 
 def _compare(actual: Counter[Any], expected: Counter[Any], where: str) -> None:
+    """Compare results as multisets.
+
+    Raises:
+        AssertionError: If some are missing or too many.
+    """
     missing, extra = expected - actual, actual - expected
     if missing or extra:
         raise AssertionError(
@@ -83,6 +88,7 @@ def _compare(actual: Counter[Any], expected: Counter[Any], where: str) -> None:
 
 
 def _window(dice: random.Random) -> oracle.Window:
+    """Return a random window, mostly a sliding one."""
     kinds: list[oracle.Window] = [
         oracle.Sliding(dice.randint(1, 20)),
         oracle.Count(dice.randint(1, 8)),
@@ -109,9 +115,10 @@ def _rows(names: str, batch: int, dice: random.Random) -> list[tuple[str, dict[s
 
 
 def _query(streams: Sequence[oracle.Stream], dice: random.Random) -> tuple[Query, oracle.Predicate]:
+    """Return a query that links each stream to the next by a random condition, and the same as a predicate."""
     pairs = [(one.name, two.name, dice.choice(list(CONDITIONS))) for one, two in pairwise(streams)]
     text = " AND ".join(condition.format(one, two) for one, two, condition in pairs)
-    specs = tuple(StreamSpec(s.name, SCHEMA, 1, _of_engine(s.window), s.delay) for s in streams)
+    specs = tuple(StreamSpec(s.name, SCHEMA, 1, _to_engine_window(s.window), s.delay) for s in streams)
     conjuncts = parse_where(text, [(spec.name, spec.schema) for spec in specs], (), Dialect())
 
     def holds(rows: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -120,7 +127,8 @@ def _query(streams: Sequence[oracle.Stream], dice: random.Random) -> tuple[Query
     return Query(specs, conjuncts, text), holds
 
 
-def _of_engine(window: oracle.Window) -> windows.Window:
+def _to_engine_window(window: oracle.Window) -> windows.Window:
+    """Return the engine's window for the oracle's."""
     match window:
         case oracle.Sliding(size):
             return windows.Sliding(size)

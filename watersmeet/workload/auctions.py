@@ -38,8 +38,8 @@ class Batch:
 
     Attributes:
         auctions: `id` (a key), `ts` (when it opens), `seller` and `category`.
-        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is no bid but a punctuation: no
-            more bids for this auction come. It has neither price nor bidder.
+        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is not a bid but a punctuation:
+            no more bids for this auction come. It has neither price nor bidder.
         payments: `auction` (a key), `ts` and `amount`.
     """
 
@@ -78,6 +78,9 @@ def auctions(
         ids: How auctions are named.
         start: First moment of the stretch of event time.
 
+    Raises:
+        ValueError: If batches span no time, bids are negative, or the form of ids is unknown.
+
     >>> first, second = auctions(2, 10, np.random.default_rng(1))
     >>> first.bids.column_names
     ['auction', 'ts', 'price', 'bidder', 'is_end']
@@ -89,13 +92,14 @@ def auctions(
         )
     names = rng.spawn(1)[0]
     last = start + round(seconds * SECOND)
-    until, count, waiting = start, 0, _batch(_draw(np.empty(0, np.int64), bids, rng), _name(0, 0, ids, names))
+    until, count = start, 0
+    waiting = _batch(_draw_auctions(np.empty(0, np.int64), bids, rng), _make_ids(0, 0, ids, names))
     for number in range(math.ceil(seconds / seconds_per_batch)):
         end = min(last, start + round((number + 1) * seconds_per_batch * SECOND))
         while until < end:
             length = min(_BLOCK_SECONDS, (last - until) / SECOND)
-            new = _draw(arrivals(rate, length, rng, until), bids, rng)
-            waiting = _merge(waiting, _batch(new, _name(count, len(new.opens), ids, names)))
+            new = _draw_auctions(arrivals(rate, length, rng, until), bids, rng)
+            waiting = _merge(waiting, _batch(new, _make_ids(count, len(new.opens), ids, names)))
             until, count = until + _BLOCK_SECONDS * SECOND, count + len(new.opens)
         now, waiting = _split(waiting, end)
         yield now
@@ -127,7 +131,8 @@ class _AuctionRows:
     bidders: NDArray[np.int32]
 
 
-def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
+def _draw_auctions(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
+    """Return random auctions and their bids; within an auction, bids are in order and their prices rise."""
     count = len(opens)
     life = lives(count, rng)
     counts = rng.poisson(bids, count)
@@ -149,6 +154,7 @@ def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
 
 
 def _batch(rows: _AuctionRows, names: pa.Array) -> Batch:
+    """Return the three tables of drawn auctions; each auction with bids is paid some time after its end."""
     columns = {"ts": _times(rows.opens), "seller": rows.sellers, "category": rows.categories}
     count = len(rows.opens)
     bids = {
@@ -171,7 +177,8 @@ def _times(micros: Ints) -> pa.Array:
     return pa.array(micros).cast(TIME)
 
 
-def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Array:
+def _make_ids(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Array:
+    """Return ids of auctions: consecutive integers, or random UUIDs of version 4."""
     if ids == "integer":
         return pa.array(np.arange(first, first + count, dtype=np.int64))
     octets = rng.integers(0, 256, (count, 16), np.uint8)
@@ -182,6 +189,7 @@ def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Arra
 
 
 def _merge(one: Batch, other: Batch) -> Batch:
+    """Return two batches as one, each table sorted by time."""
     joined = {name: pa.concat_tables([table, other.tables[name]]) for name, table in one.tables.items()}
     # A bid at the last moment precedes the end.
     by = [("ts", "ascending")]

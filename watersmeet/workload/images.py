@@ -45,6 +45,9 @@ def images(
         scenes: Number of different scenes; a pair of images is similar with probability `1 / scenes`.
         place: The place the cameras look at: streams of one place, size and number of scenes show the same scenes.
         start: First moment of the stretch of event time.
+
+    Raises:
+        ValueError: If there are no pixels or no scenes.
     """
     if pixels < 1 or scenes < 1:
         raise ValueError(f"Images need at least one pixel and one scene, got {pixels} pixels and {scenes} scenes.")
@@ -115,7 +118,8 @@ def differences(x: Bytes, ys: Bytes | Sequence[Bytes]) -> Ints:
 def matrix(column: pa.Array) -> Bytes:
     """The images of an Arrow binary column as the rows of one array, without a copy.
 
-    All must be present and of one size.
+    Raises:
+        ValueError: If one is NULL, or they differ in size.
     """
     if len(column) == 0:
         return np.empty((0, 0), np.uint8)
@@ -130,6 +134,7 @@ def matrix(column: pa.Array) -> Bytes:
 
 
 def _picture(pixels: int, rng: np.random.Generator) -> Bytes:
+    """Return the pixels of a random picture: a vertical gradient behind six plain rectangles."""
     height, width = shape(pixels)
     down = np.linspace(0.0, 1.0, height)[:, None, None]
     top, bottom = rng.uniform(0, 255, (2, 3))

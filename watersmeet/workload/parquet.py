@@ -31,6 +31,10 @@ def write(
         folder: Created if missing; must contain no Parquet files yet.
         seconds_per_file: Length of a stretch of event time.
         time_column: The event time, a timestamp without NULLs.
+
+    Raises:
+        FileExistsError: If the folder holds Parquet files.
+        ValueError: If a time is NULL, or files span no time.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -38,7 +42,7 @@ def write(
         raise FileExistsError(
             f"{target} already holds Parquet files; Spark would stream them too. Give an empty folder."
         )
-    stretches = _stretches(table[time_column], seconds_per_file)
+    stretches = _number_files(table[time_column], seconds_per_file)
     paths: list[Path] = []
     for stretch in range(int(stretches.min()), int(stretches.max()) + 1) if len(stretches) else ():
         path = target / f"{len(paths):05d}.parquet"
@@ -48,7 +52,12 @@ def write(
     return paths
 
 
-def _stretches(times: pa.ChunkedArray, seconds_per_file: float) -> Ints:
+def _number_files(times: pa.ChunkedArray, seconds_per_file: float) -> Ints:
+    """Return the number of the file that each row belongs to, by its time.
+
+    Raises:
+        ValueError: If a time is NULL, or files span no time.
+    """
     if times.null_count:
         raise ValueError(f"Rows can't be cut by event time where it is NULL; {times.null_count} rows have none.")
     if seconds_per_file <= 0:
@@ -93,6 +102,10 @@ def feed(
 
     A batch is written once its stretch of event time is over, whether or not the one before has been read. The call
     blocks until the last batch is written: run it in a thread or a process beside the query.
+
+    Raises:
+        FileExistsError: If the folder holds Parquet files.
+        ValueError: If the speed is not above 0.
     """
     if not speed > 0:
         raise ValueError(f"Batches are fed at a speed above 0, got {speed}.")
@@ -107,6 +120,11 @@ def feed(
 
 
 def _make_folders(folder: str | os.PathLike[str]) -> Path:
+    """Create the folders of the three streams below a folder, and return it.
+
+    Raises:
+        FileExistsError: If it holds Parquet files already.
+    """
     target = Path(folder)
     if any(target.glob("*/*.parquet")):
         raise FileExistsError(

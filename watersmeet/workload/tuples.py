@@ -30,6 +30,9 @@ def arrivals(rate: float, seconds: float, rng: np.random.Generator, start: int =
         rng: Source of randomness; the same state gives the same times.
         start: First moment of the stretch; all times are in [start, start + seconds).
 
+    Raises:
+        ValueError: If the rate or the length is negative.
+
     >>> arrivals(2, 2, np.random.default_rng(1), start=0).tolist()
     [513984, 546338, 818398, 1287657, 1655405]
     """
@@ -88,6 +91,7 @@ def gps(rate: float, seconds: float, rng: np.random.Generator, *, most: int = MO
 
 
 def _with_keys(times: Ints, most: int, shares: Floats | None, rng: np.random.Generator) -> pa.Table:
+    """Return tuples with a running `id`, their times, and random keys `a` and `b` from 1 to `most`."""
     keys = {name: rng.choice(most, len(times), p=shares).astype(np.int32) + 1 for name in ("a", "b")}
     return pa.table(
         {

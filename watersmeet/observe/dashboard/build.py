@@ -53,7 +53,7 @@ def build_view(snapshot: CheckpointSnapshot, now: int) -> DashboardView:
     return DashboardView(
         _title(snapshot),
         snapshot.root.removesuffix("/watersmeet"),
-        _facts(snapshot),
+        _format_facts(snapshot),
         short_time(now),
         verdict(snapshot, batches, now),
         figures(batches),
@@ -71,7 +71,8 @@ def _title(snapshot: CheckpointSnapshot) -> str:
     return str(name or ", ".join(snapshot.query.get("streams", ())) or "join")
 
 
-def _facts(snapshot: CheckpointSnapshot) -> str:
+def _format_facts(snapshot: CheckpointSnapshot) -> str:
+    """Return the subtitle: the last batch, strategy, exchange and the process, as far as they are known."""
     last = snapshot.progress[-1] if snapshot.progress else {}
     batch = f"batch {last['batchId']:,} at {short_time(end_time(last))}" if last else ""
     where = {"driver": "in the driver", "task": "in tasks"}.get(last.get("process", ""), "")
@@ -110,6 +111,7 @@ def figures(recent: RecentBatches) -> tuple[Figure, ...]:
 
 
 def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress], float]) -> Figure:
+    """Return a figure of something per second, with its count in the last batch and its course."""
     last = measure(recent.progress[-1])
     return Figure(
         label,
@@ -128,6 +130,7 @@ def _behind_clock(progress: Progress) -> float | None:
 
 
 def _watermark_figure(recent: RecentBatches) -> Figure:
+    """Return how far the watermark is behind the clock and which stream holds it; its time if there is no clock."""
     last = recent.progress[-1]
     behind, holder = _behind_clock(last), last.get("heldBackBy")
     note = f"held by {holder}" if holder else "held by nobody"
@@ -162,6 +165,7 @@ def batch_chart(recent: RecentBatches) -> BatchChart:
 
 
 def _batch_bar(batch: Progress, top: float) -> Bar:
+    """Return a batch as a bar of its three steps, as fractions of `top`; it is late if it outlasted the trigger."""
     duration, trigger = batch["durationMs"], batch.get("triggerMs")
     parts = {name: duration.get(name, 0) for name in ("plan", "job", "commit")}
     steps = ", ".join(f"{name} {format_milliseconds(ms)}" for name, ms in parts.items())
@@ -242,6 +246,7 @@ def _move_of(batch: Progress) -> Mapping[str, Any]:
 
 
 def _describe_batch(batch: Progress) -> Iterator[str]:
+    """Yield in sentences what a batch changed and decided, inner joins included; routine payments are left out."""
     for name, (before, after) in batch.get("changes", {}).items():
         yield from _describe_change(name, before, after)
     facts = batch.get("placement", {})

@@ -112,6 +112,7 @@ class CheckpointReader:
         return self._state
 
     def _read_runner(self, now: float, clock: float | None) -> Runner:
+        """Return which process runs the query, as its lease says, and for how long it has been silent."""
         number = leases.last_number(self.store)
         holder = leases.holder(self.store, number)
         process = f"process {holder['pid']} on {holder['name']}" if holder else ""

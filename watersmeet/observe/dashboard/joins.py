@@ -122,6 +122,7 @@ def stream_table(record: JoinRecord) -> Table:
 
 
 def _stream_row(record: JoinRecord, at: int, name: str) -> tuple[TableCell, ...]:
+    """Return the row of a stream in the table of streams, cell by cell in the order of its columns."""
     progress, manifest, is_holder = record.progress, record.manifest, record.progress.get("heldBackBy") == name
     part, state = stream_of(progress, name), record.manifest.streams[at]
     chunks = [chunk for chunk in manifest.chunks.values() if chunk.stream == at]
@@ -256,6 +257,7 @@ Steps = list[tuple[str, int, str, tuple[str, ...]]]
 
 
 def _steps_by_test(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Steps]]:
+    """Yield the title and steps of each hop, down to single conjuncts, if the progress has a funnel."""
     for hop in hops:
         steps: Steps = [("pairs in time", hop["inTime"], "", ()), ("pairs proposed", hop["into"], "", ())]
         for test in hop["tests"]:
@@ -267,6 +269,7 @@ def _steps_by_test(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Ste
 
 
 def _steps_by_hop(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Steps]]:
+    """Yield the title and steps of each hop, from totals alone, if the progress has no funnel."""
     for number, hop in enumerate(hops, 1):
         rows_in, pairs, matches = hop["rowsIn"], hop["pairs"], hop["matches"]
         yield (

@@ -93,7 +93,7 @@ def render_trend(series: Series, width: int = 120, height: int = 24) -> str:
 
 
 def render_table(table: Table) -> str:
-    """Return a table as HTML."""
+    """Return a table as HTML: leading columns of text to the left, the others to the right, its note below."""
     sides = ["left" if at < table.text_columns else "right" for at in range(len(table.columns))]
     head = "".join(_field("th", side, escape(name)) for side, name in zip(sides, table.columns, strict=True))
     rows = "".join(

@@ -34,7 +34,7 @@ class SliceState:
     spilled: bool = False
 
     def add(self, chunk: Chunk) -> None:
-        """Add the rows of a chunk."""
+        """Add the rows of a chunk to each of its owners, and extend the slice's span of time."""
         for node in chunk.owners:
             self.rows[node] += chunk.live
             low, high = self.spans.get(node, (chunk.low, chunk.high))
@@ -126,6 +126,7 @@ def _group_slices(chunks: Iterable[Chunk], first: int, last: int) -> dict[tuple[
 def _draw_lanes(
     slices: Slices, messages: Mapping[tuple[int, int], str], names: Sequence[str], first: int, last: int
 ) -> tuple[Lane, ...]:
+    """Return a lane for each stream and node with state: its slices as blocks whose weight is their share of rows."""
     length = max(1, last - first)
     most = max((max(slice_state.rows.values()) for slice_state in slices.values()), default=0)
     lanes: dict[tuple[int, int], list[Block]] = defaultdict(list)

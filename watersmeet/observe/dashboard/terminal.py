@@ -42,27 +42,28 @@ SPARK = 20
 
 def screen(view: DashboardView, width: int) -> RenderableType:
     """Return the view as rich prints it, for a terminal of some width."""
-    return Group(*_parts(view, width))
+    return Group(*_render_parts(view, width))
 
 
-def _parts(view: DashboardView, width: int) -> Iterator[RenderableType]:
+def _render_parts(view: DashboardView, width: int) -> Iterator[RenderableType]:
+    """Yield the parts of the view from top to bottom; those without content are left out."""
     yield Text.assemble(_text(view.title, "bold"), "  ", _text(view.facts, "dim"))
     heading = Text.assemble((f"● {view.verdict.title}", f"{STYLES[view.verdict.level]} bold"))
     for message in view.verdict.messages:
         heading.append(_text(f"  {message}"))
     yield heading
     if view.figures:
-        yield _figures(view.figures)
+        yield _render_figures(view.figures)
     for join in view.joins:
-        yield from _join(join, width)
+        yield from _render_join(join, width)
     if view.batches.bars:
-        yield _batches(view.batches)
+        yield _render_batches(view.batches)
     if view.owed_results.rows:
-        yield _titled("Spilled and owed", _table(view.owed_results, width))
+        yield _add_title("Spilled and owed", _render_table(view.owed_results, width))
     if view.decisions:
-        yield _titled("Decisions, the last first", _entry_table(view.decisions))
+        yield _add_title("Decisions, the last first", _entry_table(view.decisions))
     if view.refused_rows.rows:
-        yield _titled("Rows that were not joined, samples", _table(view.refused_rows, width))
+        yield _add_title("Rows that were not joined, samples", _render_table(view.refused_rows, width))
     yield _text(f"{view.place} · read at {view.now}, all times UTC", style="dim")
 
 
@@ -70,7 +71,7 @@ def _text(text: str, style: str = "") -> Text:
     return Text(sanitize(text, ""), style)
 
 
-def _titled(title: str, *parts: RenderableType) -> RenderableType:
+def _add_title(title: str, *parts: RenderableType) -> RenderableType:
     return Padding(Group(_text(title, style="bold cyan"), *parts), (1, 0, 0, 0))
 
 
@@ -85,7 +86,8 @@ def spark(series: Series, width: int = SPARK) -> str:
     return "".join(" " if value is None else TICKS[max(0, round(value / top * (len(TICKS) - 1)))] for value in values)
 
 
-def _figures(figures: Sequence[Figure]) -> RenderableType:
+def _render_figures(figures: Sequence[Figure]) -> RenderableType:
+    """Return the key figures side by side, each with its label, note and sparkline."""
     cards = [
         Group(
             _text(figure.label, style="dim"),
@@ -98,32 +100,33 @@ def _figures(figures: Sequence[Figure]) -> RenderableType:
     return Padding(Columns(cards, padding=(0, 3)), (1, 0, 0, 0))
 
 
-def _join(join: JoinView, width: int) -> Iterator[RenderableType]:
+def _render_join(join: JoinView, width: int) -> Iterator[RenderableType]:
+    """Yield the parts that show one join: streams, funnel, predicates, state and nodes."""
     name = f" (join '{join.name}')" if join.name else ""
-    yield _titled(
+    yield _add_title(
         f"Streams, last batch{name}",
         _text(" ".join(join.where.split()), style="dim"),
         _text(join.watermark),
-        _table(join.streams, width),
+        _render_table(join.streams, width),
     )
     if join.funnel:
         heading = f"Where pairs go, last batch; bars on a logarithmic scale{name}"
-        yield _titled(heading, *(_hop(hop, width) for hop in join.funnel))
+        yield _add_title(heading, *(_render_hop(hop, width) for hop in join.funnel))
     if join.predicates.rows:
-        yield _titled(f"Python predicates, last batch{name}", _table(join.predicates, width))
+        yield _add_title(f"Python predicates, last batch{name}", _render_table(join.predicates, width))
     if join.state.lanes:
-        yield _titled(f"State along event time; the denser, the more rows{name}", _map(join.state, width))
-        yield _titled("Leaves state next", _table(join.state.next_to_leave, width))
+        yield _add_title(f"State along event time; the denser, the more rows{name}", _render_map(join.state, width))
+        yield _add_title("Leaves state next", _render_table(join.state.next_to_leave, width))
     if join.nodes.rows:
-        yield _titled(f"Nodes, last batch{name}", _table(join.nodes, width))
+        yield _add_title(f"Nodes, last batch{name}", _render_table(join.nodes, width))
 
 
-def _table(table: Table, width: int) -> RenderableType:
+def _render_table(table: Table, width: int) -> RenderableType:
     """Return a table; columns that don't fit continue below, except that tables of words alone are wrapped."""
-    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    rows = [[_render_cell(cell) for cell in row] for row in table.rows]
     widths = [max(len(name), *(row[at].cell_len for row in rows), 0) + GAP for at, name in enumerate(table.columns)]
     parts = [[*range(len(widths))]] if table.text_columns >= len(widths) else bands(widths, width + GAP)
-    grids = (_grid(table, rows, columns) for columns in parts)
+    grids = (_build_grid(table, rows, columns) for columns in parts)
     return Group(*grids, *([_text(table.note)] if table.note else []))
 
 
@@ -147,7 +150,8 @@ def _fill_rows(widths: Sequence[int], room: int) -> list[list[int]]:
     return groups
 
 
-def _grid(table: Table, rows: Sequence[Sequence[Text]], columns: Sequence[int]) -> Grid:
+def _build_grid(table: Table, rows: Sequence[Sequence[Text]], columns: Sequence[int]) -> Grid:
+    """Return some columns of a table, those of numbers aligned to the right."""
     grid = Grid(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
     for at in columns:
         grid.add_column(table.columns[at], justify="left" if at < table.text_columns else "right", overflow="fold")
@@ -156,18 +160,19 @@ def _grid(table: Table, rows: Sequence[Sequence[Text]], columns: Sequence[int]) 
     return grid
 
 
-def _cell(cell: TableCell) -> Text:
+def _render_cell(cell: TableCell) -> Text:
     text = _text(spark(cell.series, 12), style="cyan") if cell.series else _text(cell.text, style=STYLES[cell.level])
     if cell.share is not None:  # before the number, or numbers would not be flush
-        return Text.assemble((_bar(cell.share, 6), "cyan"), " ", text)
+        return Text.assemble((_render_bar(cell.share, 6), "cyan"), " ", text)
     return text
 
 
-def _bar(share: float, width: int) -> str:
+def _render_bar(share: float, width: int) -> str:
     return ("█" * round(share * width) or "▏").ljust(width)
 
 
-def _hop(hop: FunnelHop, width: int) -> RenderableType:
+def _render_hop(hop: FunnelHop, width: int) -> RenderableType:
+    """Return a hop of the funnel: for each step a bar, a count and what it is; near-misses follow their step."""
     bar, digits = 24 if width >= WIDE else 8, max(len(step.count) for step in hop.steps)
     room = width - bar - digits - 2 * GAP
     grid = Grid.grid(padding=(0, GAP, 0, 0))
@@ -178,24 +183,25 @@ def _hop(hop: FunnelHop, width: int) -> RenderableType:
         between = "  " if len(step.label) + 2 + len(step.note) <= room else "\n"
         text = Text.assemble(_text(step.label), between if step.note else "", _text(step.note, "dim"))
         text = Text("\n").join([text, *(_text(line, "dim") for line in step.near_misses)])
-        grid.add_row(Text(_bar(step.share, bar), style="cyan"), _text(step.count), text)
+        grid.add_row(Text(_render_bar(step.share, bar), style="cyan"), _text(step.count), text)
     return Group(_text(hop.title, style="bold"), grid)
 
 
-def _map(state: StateMap, width: int) -> RenderableType:
+def _render_map(state: StateMap, width: int) -> RenderableType:
+    """Return the map of state: a line for each stream and node, and the times of both ends below."""
     names = (max(len(text) for text in texts) for texts in zip(*((x.stream, x.node) for x in state.lanes), strict=True))
     size = min(MAP_WIDTH, max(LEAST_MAP_WIDTH, width - sum(names) - 2 * GAP))
     grid = Grid.grid(padding=(0, GAP, 0, 0))
     stream = ""
     for lane in state.lanes:
         name = _text(lane.stream if lane.stream != stream else "")
-        grid.add_row(name, _text(lane.node, style="dim"), _lane(lane, state.watermark, size))
+        grid.add_row(name, _text(lane.node, style="dim"), _render_lane(lane, state.watermark, size))
         stream = lane.stream
     grid.add_row("", "", _text(state.first + state.last.rjust(size - len(state.first)), style="dim"))
     return grid
 
 
-def _lane(lane: Lane, watermark: float | None, size: int) -> Text:
+def _render_lane(lane: Lane, watermark: float | None, size: int) -> Text:
     """Return the state of one stream on one node, along time."""
     weights = [0.0] * size
     for block in lane.blocks:
@@ -209,14 +215,15 @@ def _lane(lane: Lane, watermark: float | None, size: int) -> Text:
     return Text.assemble(text[:at], ("│", "yellow"), text[at + 1 :])
 
 
-def _batches(batches: BatchChart) -> RenderableType:
+def _render_batches(batches: BatchChart) -> RenderableType:
+    """Return the durations of the last batches as a sparkline; those that outlasted the trigger stand out."""
     totals = tuple(bar.plan + bar.job + bar.commit for bar in batches.bars)
     line = Text()
     for bar, tick in zip(batches.bars, spark((*totals, 1.0), len(totals) + 1), strict=False):
         line.append(tick, style="yellow" if bar.is_late else "cyan")
     trigger = f"; {batches.trigger_text}" if batches.trigger_text else ""
     note = f"{batches.first} to {batches.last}; from 0 to {batches.top}{trigger}"
-    return _titled("Batch time", line, _text(note, style="dim"))
+    return _add_title("Batch time", line, _text(note, style="dim"))
 
 
 def _entry_table(entries: Sequence[LogEntry]) -> RenderableType:

@@ -34,7 +34,7 @@ def verdict(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> V
     """
     if snapshot.problem:
         return Verdict("bad", "Can't be read", (snapshot.problem,))
-    rules = RULES if batches.progress else (_not_running,)
+    rules = RULES if batches.progress else (_check_process,)
     reasons = [reason for rule in rules for reason in rule(snapshot, batches, now)]
     for level in ("bad", "watch"):
         messages = [message for severity, message in reasons if severity == level]
@@ -59,7 +59,8 @@ TITLES: dict[Level, str] = {"bad": "Trouble", "watch": "Worth a look", "good": "
 NOT_RUNNING = "Not running"
 
 
-def _not_running(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_process(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield a reason if the query's process is gone, or silent for too long; a query that was stopped gives none."""
     runner = snapshot.runner
     who, silence = runner.process or "the process that ran it", short_duration(1e6 * runner.silence)
     if runner.has_ended:
@@ -71,21 +72,22 @@ def _not_running(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int)
         yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silence}."
 
 
-def _no_batches(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_silence(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     last = batches.progress[-1]
     elapsed, trigger = now - end_time(last), last.get("triggerMs") or 0
     if not snapshot.runner.has_ended and elapsed > max(SILENT, TRIGGERS * 1000 * trigger):
         yield "watch", f"No batch for {short_duration(elapsed)}: there is no new input, or a batch takes long."
 
 
-def _overload(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_overload(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     last = batches.progress[-1]
     for message in (last.get("overload", {}).get("says"), last.get("spilling", {}).get("overload")):
         if message:
             yield "bad", message
 
 
-def _slow(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_duration(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield whether the last batch, rounds aside, was in time for its trigger."""
     last = next(
         (progress for progress in reversed(batches.progress) if not progress.get("round")), batches.progress[-1]
     )
@@ -101,25 +103,26 @@ def _slow(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Ite
         yield "good", f"It keeps up: the last batch took {format_milliseconds(took)} of {short_seconds(trigger)}."
 
 
-def _warnings(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_warnings(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     for message in batches.progress[-1].get("warnings", []):
         yield "watch", message
 
 
-def _no_watermark(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_watermark(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     last = batches.progress[-1]
     if last.get("watermark") is None and last.get("heldBackBy") and len(batches.progress) > 1:
         yield "watch", f"Stream '{last['heldBackBy']}' has brought no rows yet: no state can go before it does."
 
 
-def _late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     """Yield the streams with many late rows: in the last batches or, failing that, in all recorded ones."""
     share = batches.progress[-1].get("lateWarning", LATE_SHARE)
     notices = warn_late_rows(batches.progress, share) or warn_late_rows(batches.progress, share, len(batches.progress))
     yield from (("watch", notice.message) for notice in notices)
 
 
-def _refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+def _check_refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
+    """Yield a reason for each kind of refusal that took more than a small share of recent rows."""
     recent = batches.progress[-RECENT:]
     rows = sum(sum(progress.get("inputRows", {}).values()) for progress in recent)
     for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):
@@ -131,5 +134,12 @@ def _refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int
 
 
 RULES: tuple[Callable[[CheckpointSnapshot, RecentBatches, int], Iterator[Reason]], ...] = (
-    *(_not_running, _overload, _slow, _no_batches, _warnings, _late_rows, _no_watermark, _refused_rows),
+    _check_process,
+    _check_overload,
+    _check_duration,
+    _check_silence,
+    _check_warnings,
+    _check_late_rows,
+    _check_watermark,
+    _check_refused_rows,
 )

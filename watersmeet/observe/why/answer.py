@@ -84,7 +84,7 @@ class Combination:
             determined, or is not certain yet. No result contains tuples of an anti join.
         tests: The tests that could be run on them, in the order in which sentences mention them.
         messages: What became of it, in sentences.
-        batches: The batch that put out the result, as far as that is known.
+        batches: The batch that emitted the result, as far as that is known.
         results: How many results contain them all, as far as that is known.
     """
 

@@ -134,6 +134,7 @@ class ConditionTracer:
         return [member for member in members if member.stream in as_of and times and member.ts > max(times)]
 
     def _check_as_of_time(self, members: Sequence[StoredTuple], member: StoredTuple) -> Check:
+        """Return the failed test of an as-of partner that is later than the combination."""
         name, as_of = self.query.streams[member.stream].name, self.query.as_of_streams
         last = max((other for other in members if other.stream not in as_of), key=lambda other: other.ts)
         than = self.query.streams[last.stream].name
@@ -143,6 +144,7 @@ class ConditionTracer:
         return Check(f"time of {name}", "window", "FALSE", message, {"time": last.ts, name: member.ts})
 
     def _check_window(self, members: Sequence[StoredTuple], member: StoredTuple) -> Check:
+        """Return the test of whether a tuple's window admits the latest of the members, and by how much it doesn't."""
         stream = self.query.streams[member.stream]
         window, name = stream.window, f"window of {stream.name}"
         if isinstance(window, Count):
@@ -187,6 +189,10 @@ class ConditionTracer:
     # -- conjuncts
 
     def _check_conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
+        """Return the test of one conjunct, with the values that it compared.
+
+        [!] Calls Python predicates and Spark; an error that would stop the query becomes the test's message.
+        """
         error_message = ""
         try:
             holds, sides = self._evaluate(conjunct, block), self._compared_sides(conjunct, block)
@@ -212,11 +218,14 @@ class ConditionTracer:
             or all(value.sql or value.term for value in compared)
         ):
             return side_values_of(self.hops.evaluators.comparisons, conjunct, block)
-        values = self.compute(conjunct, self._read_columns(conjunct, block))
+        values = self.compute(conjunct, self._read_inputs(conjunct, block))
         return [SideValues(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
 
-    def _read_columns(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
-        """Return what Spark needs to evaluate a conjunct: its columns, and its predicates' answers."""
+    def _read_inputs(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
+        """Return the inputs for Spark to evaluate a conjunct: its columns, and its Python predicates' answers.
+
+        [!] Calls these predicates unless their answers are cached.
+        """
         columns = self.hops.evaluators.reader.read(block, conjunct.columns)
         return columns | {
             call.name: self.hops.evaluators.sql.predicates.booleans(block, call) for call in conjunct.calls
@@ -229,6 +238,7 @@ class ConditionTracer:
         return own + [column for column in conjunct.columns if column not in hidden]
 
     def _evaluate(self, conjunct: Conjunct, block: Partials) -> Truth:
+        """Return what a conjunct gives for one combination; `unknown` if its predicate, or Spark, is not at hand."""
         if self._lacks_predicate(conjunct):
             return "unknown"
         answer = self.hops.evaluators.evaluate(conjunct, block)
@@ -236,7 +246,7 @@ class ConditionTracer:
             return answer
         if self.decide is None:
             return "unknown"
-        decision = self.decide(conjunct, self._read_columns(conjunct, block))
+        decision = self.decide(conjunct, self._read_inputs(conjunct, block))
         return "NULL" if decision is None else "TRUE" if decision else "FALSE"
 
 

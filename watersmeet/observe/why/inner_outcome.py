@@ -57,10 +57,10 @@ class InnerOutcomes:
             return Combination(statuses, False, tests, tuple(messages))
         open_tests = [test for test in tests if test.holds in ("unknown", "raises")]
         if open_tests:
-            return self._undecided(statuses, tests, open_tests)
+            return self._describe_undecided(statuses, tests, open_tests)
         if len(rows) == len(self.evidence.tracer.query.streams):
-            return self._matching(statuses, tests, rows)
-        return self._incomplete(statuses, tests, rows)
+            return self._describe_matching(statuses, tests, rows)
+        return self._describe_incomplete(statuses, tests, rows)
 
     def _never_joined(self, statuses: tuple[TupleStatus, ...]) -> Combination:
         """Return what became of tuples of which some can be in no result."""
@@ -74,7 +74,7 @@ class InnerOutcomes:
             )
         return Combination(statuses, False, (), tuple(messages))
 
-    def _matching(
+    def _describe_matching(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
         """Return what became of tuples of all streams that pass all tests: they have joined, or will."""
@@ -86,7 +86,7 @@ class InnerOutcomes:
         batches = self.evidence.result_batches(complete, self.selectors)
         return joined_combination(self.evidence, statuses, tests, rows, batches)
 
-    def _undecided(
+    def _describe_undecided(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], open_tests: Sequence[Check]
     ) -> Combination:
         """Return what became of tuples if some test has no answer here; results may show it."""
@@ -115,7 +115,7 @@ class InnerOutcomes:
         message = f"{_they_have(statuses)} joined: the output holds {count} with {them}, put out {results.when}."
         return Combination(statuses, True, (), (message,), (results.first, results.last), results.count)
 
-    def _incomplete(
+    def _describe_incomplete(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
         """Return what became of tuples that match as far as they go: whether others complete them."""

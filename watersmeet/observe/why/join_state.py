@@ -101,6 +101,7 @@ class JoinState:
         return [target for target in self.targets if target.chunk.stream == stream]
 
     def _stored_tuple(self, target: Target, rows: Rows, row: int) -> StoredTuple:
+        """Return a row of a chunk as a stored tuple, with when it came and what its unit is owed since."""
         ordinal = None if rows.ordinals is None else int(rows.ordinals[row])
         ref = int(references(target.number, np.array([row]))[0])
         owed_since = self._owed_since.get(target.chunk.unit)
@@ -200,7 +201,9 @@ def _split_by_arrival(target: Target, rows: Rows, stored: StoredTuple) -> tuple[
 
 
 def read_newest(store: Store, make: Callable[[Manifest | None], Reading]) -> Reading:
-    """Return what a function makes of the newest state; again of the next if a running query removes files meanwhile.
+    """Return what a function makes of the newest state.
+
+    If a running query removes files meanwhile, the next state is tried, a few times.
 
     Raises:
         StateError: If files that the newest manifest names are missing or damaged.

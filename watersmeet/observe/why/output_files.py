@@ -1,4 +1,4 @@
-"""The files that a query has put out: refused rows in side outputs, and results."""
+"""The files that a query has written to its outputs: refused rows in side outputs, and results."""
 
 import logging
 import re
@@ -103,6 +103,7 @@ class OutputFiles:
         return ResultCount(sum(count for _, count in counts), min(batches, default=0), max(batches, default=0))
 
     def _column(self, rows: pa.Table, selector: TupleSelector, field: int) -> pa.ChunkedArray:
+        """Return a stream's column in an output file, cast to the selector's type; NULLs if the file lacks it."""
         name, *inner = self.columns[Column(selector.stream, field)]
         values = rows.column(name) if name in rows.schema.names else pa.chunked_array([pa.nulls(rows.num_rows)])
         for field_name in inner:
@@ -131,6 +132,7 @@ class OutputFiles:
 
 
 def _open_folder(folder: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a folder, and the folder's path in it."""
     store = Store(folder)
     if store.local is not None:
         return pafs.LocalFileSystem(), store.local.rstrip("/")

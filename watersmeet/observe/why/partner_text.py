@@ -94,7 +94,7 @@ def describe_partners(subject: Subject, name: str, partners: Partners, is_closed
 def explain_open(
     formatter: ValueFormatter, closing: CombinationClosing, has_partners: bool, may_come: bool
 ) -> Iterator[str]:
-    """Yield until when an open combination may get a partner, or when it is put out without one.
+    """Yield until when an open combination may get a partner, or when it is emitted without one.
 
     Args:
         formatter: Puts values into words.

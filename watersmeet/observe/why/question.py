@@ -78,7 +78,7 @@ def parse_question(query: Query, values_by_stream: Mapping[str, Values], duck: D
         duck: Converts times given as text, in the session's time zone.
 
     Raises:
-        DefinitionError: If there is no such stream or column, or a value does not fit its column.
+        DefinitionError: If a stream or column does not exist, or a value does not fit its column.
     """
     if not values_by_stream:
         raise DefinitionError(f"why() needs a tuple to ask about, such as why({query.streams[0].name}={{'id': 17}}).")
@@ -88,6 +88,11 @@ def parse_question(query: Query, values_by_stream: Mapping[str, Values], duck: D
 
 
 def _build_selector(spec: StreamSpec, at: int, text_or_pairs: Values, duck: Duck) -> TupleSelector:
+    """Return the selector of one tuple, its values cast to the types of their columns.
+
+    Raises:
+        DefinitionError: If no value or an unknown column is named, or a value doesn't fit its column.
+    """
     pairs = parse_values(spec.name, text_or_pairs) if isinstance(text_or_pairs, str) else text_or_pairs
     if not isinstance(pairs, Mapping) or not pairs:
         raise DefinitionError(
@@ -122,6 +127,11 @@ def parse_values(stream: str, text: str) -> dict[str, Any]:
 
 
 def _parse_condition(stream: str, text: str, condition: exp.Expr) -> tuple[str, Any]:
+    """Return the column and value of a condition such as `id = 17`; None for NULL.
+
+    Raises:
+        DefinitionError: If it has another form, or names another stream.
+    """
     column, value = condition.args.get("this"), condition.args.get("expression")
     if not isinstance(condition, exp.EQ | exp.Is) or not isinstance(column, exp.Column):
         raise _form_error(stream, text)
@@ -146,6 +156,11 @@ def _form_error(stream: str, text: str) -> DefinitionError:
 
 
 def _find_field(spec: StreamSpec, name: str) -> int:
+    """Return the position of a column, by its exact name or else regardless of case.
+
+    Raises:
+        DefinitionError: If there is not exactly one.
+    """
     names = spec.schema.names
     own = [column for at, column in enumerate(names) if not (spec.table and at == spec.time)]
     alike = [at for at, column in enumerate(names) if column in own and column.lower() == str(name).lower()]

@@ -171,6 +171,7 @@ class TupleLookup:
         return [(self._describe_missing(selector, bool(tuples)), None), *tuples]
 
     def _describe_stored(self, selector: TupleSelector, row: StoredTuple, dead: bool) -> TupleStatus:
+        """Return the status of a tuple whose row is still in a chunk: stored, or purged if it is dead there."""
         spec = self.state.query.streams[selector.stream]
         arrival = f"came {describe_batches(row.batches)}, at {self.formatter.format_time(row.ts, selector.stream)}, and"
         arrival = "is a row of the table, and" if spec.table else arrival
@@ -180,6 +181,7 @@ class TupleLookup:
         )
 
     def _describe_refused(self, selector: TupleSelector, kind: str, batch: int, row: pa.Table) -> TupleStatus:
+        """Return the status of a tuple that was refused, as a side output has it."""
         spec = self.state.query.streams[selector.stream]
         time = row.column(spec.time).cast(pa.int64())[0].as_py()
         at = "" if time is None else f", at {self.formatter.format_time(time, selector.stream)},"

@@ -55,7 +55,7 @@ class StoredOptionalStreams(OptionalStreams):
         if not pairs:
             return Partners(0, is_complete)
         if optional in self.tracer.query.as_of_streams:
-            newest = self.state.tuple_at(int(self._newest(pairs, 1, optional).row[0]))
+            newest = self.state.tuple_at(int(self._find_newest(pairs, 1, optional).row[0]))
             return Partners(1, is_complete, self._describe_partner(newest), newest.ts, newest.batches, is_newest=True)
         refs = np.concatenate([block.rows[optional] for block in pairs])
         times = np.concatenate([block.times[optional] for block in pairs])
@@ -65,7 +65,7 @@ class StoredOptionalStreams(OptionalStreams):
     def is_newest(self, rows: Sequence[StoredTuple], partner: StoredTuple) -> bool:
         """See OptionalStreams."""
         block, stream = build_partial(self.tracer.query, rows), partner.stream
-        newest = self._newest(list(self._find_pairs(block, stream)), 1, stream)
+        newest = self._find_newest(list(self._find_pairs(block, stream)), 1, stream)
         content = self.tracer.hops.contents(np.array([partner.ref]))
         return bool(newest.ts[0] == partner.ts and newest.content[0] == content[0])
 
@@ -104,7 +104,7 @@ class StoredOptionalStreams(OptionalStreams):
         pairs = self.tracer.hops.hop(block, partner_step(self.tracer.query, optional, role))
         return filter(len, map(self.tracer.select_passing, pairs))
 
-    def _newest(self, pairs: Sequence[Partials], combinations: int, stream: int) -> Newest:
+    def _find_newest(self, pairs: Sequence[Partials], combinations: int, stream: int) -> Newest:
         """Return the newest partner of each combination among some pairs."""
         newest = Newest(combinations)
         for block in pairs:
@@ -136,6 +136,7 @@ class StoredOptionalStreams(OptionalStreams):
     # -- many combinations
 
     def _survey_combinations(self, rows: Sequence[StoredTuple]) -> Survey:
+        """Return what becomes of all combinations that contain the tuples: results, open ones and unknown ones."""
         query, settled = self.tracer.query, self.state.manifest.settled
         in_question = {row.stream: row.ref for row in rows if row.stream in query.optional}
         combinations, is_complete = self._combinations(rows)
@@ -159,7 +160,7 @@ class StoredOptionalStreams(OptionalStreams):
         for at in self.tracer.query.optional:
             pairs = list(self._find_pairs(combinations, at))
             if at in self.tracer.query.as_of_streams:
-                newest = self._newest(pairs, len(combinations), at)
+                newest = self._find_newest(pairs, len(combinations), at)
                 count[at] = (newest.row != NO_ROW).astype(np.int64)
                 if at in in_question:
                     row = self.state.tuple_at(in_question[at])

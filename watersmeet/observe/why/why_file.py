@@ -89,7 +89,7 @@ class WhyDescription:
 
     Attributes:
         query: The join, without its Python predicates.
-        outputs: The files that it puts out.
+        outputs: The files that it writes its outputs to.
     """
 
     query: Query
@@ -198,6 +198,7 @@ def _build_from_text(name: str, text: str) -> Any:
 
 
 def _build_from_fields(name: str, parts: Mapping[str, Any]) -> Any:
+    """Return the object of a stored class that these fields describe, and check their types."""
     cls = _STORED_CLASSES[name]
     values = {_FIELDS.get((cls, field), field): _build(value) for field, value in parts.items()}
     if cls is predicates.HiddenColumn:

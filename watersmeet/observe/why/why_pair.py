@@ -66,17 +66,23 @@ def why_checkpoint(
         read_outputs: Whether to read results and side outputs too, in the folders that the checkpoint names.
 
     Raises:
-        DefinitionError: If the question is empty, or there is no such stream, column or value.
+        DefinitionError: If the question is empty, or names an unknown stream or column, or an unfit value.
         StateError: If there is no join there, it has not run a batch yet, or its files make no sense.
     """
     store = store_of(checkpoint)
     with consistent(store.root):
-        return _why(store, values_by_stream, clock, read_outputs)
+        return _answer_newest(store, values_by_stream, clock, read_outputs)
 
 
-def _why(
+def _answer_newest(
     store: Store, values_by_stream: Mapping[str, Values], clock: Callable[[], float], read_outputs: bool
 ) -> Answer:
+    """Answer a question from the newest state, without Spark; see `why`.
+
+    Raises:
+        DefinitionError: If no tuple is named, or a name or value doesn't fit.
+        StateError: If the query has not run a batch yet, or its files make no sense.
+    """
     joins = read_descriptions(store)
     if not values_by_stream:
         first = next(iter(joins.values())).query.streams[0]
@@ -88,6 +94,11 @@ def _why(
     selectors = parse_question(query, values_by_stream, duck)
 
     def answer(manifest: Manifest | None) -> Answer:
+        """Answer the question from one state.
+
+        Raises:
+            StateError: If the query has not run a batch yet.
+        """
         if manifest is None:
             raise StateError(f"The query of {store.root} has not run a batch yet.")
         oriented = query.as_left_join({selector.stream for selector in selectors})

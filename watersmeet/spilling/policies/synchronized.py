@@ -1,4 +1,4 @@
-"""The synchronized policy: one ranking for the whole plan, in which a part takes along the parts that it feeds."""
+"""The synchronized policy: one ranking for the whole plan, in which each part is followed by the parts it feeds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ class SynchronizedPolicy(GlobalPolicy):
     """Ranks as `GlobalPolicy`, all joins at once, each part followed by those that it feeds (Jbantova, 3.3, 3.4, 2.7).
 
     A parent's part follows a child's if it gets at least `correlation` of its results and overlaps it in time, and so
-    on up to the root. If it stayed hot while the child's part is spilled, it would wait in vain; if it stayed spilled
+    on up to the root. If it stayed hot while the child's part is spilled, it would wait idly; if it stayed spilled
     when the child's part is paid, the results of that would be owed again. Parts that follow count toward the share
     that is spilled: in the thesis all policies spill the same amount (figures 5.15 and 5.19).
     """

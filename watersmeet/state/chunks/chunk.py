@@ -66,7 +66,7 @@ BEFORE_ALL = ArrivalBatches(-1, -1)
 HOT = 0
 """The unit of chunks that are not spilled."""
 REWRITE_SHARE = 4
-"""A chunk is rewritten once one row in so many is dead."""
+"""A chunk is rewritten once one row in this many is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Chunk:
 
     @property
     def needs_rewrite(self) -> bool:
-        """Whether so many rows are dead that the chunk is worth rewriting."""
+        """Whether enough rows are dead that the chunk is worth rewriting."""
         return self.dead * REWRITE_SHARE >= self.rows
 
     @property

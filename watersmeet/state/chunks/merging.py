@@ -65,6 +65,7 @@ def _full_tiers(group: list[Chunk]) -> list[list[Chunk]]:
 
 
 def _tier(rows: int) -> int:
+    """Return the tier of a chunk by its rows; each tier has `merged_chunks` times as many as the one below."""
     tier = 0
     while rows > limits().tier_rows:
         rows //= limits().merged_chunks

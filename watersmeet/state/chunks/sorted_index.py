@@ -1,4 +1,4 @@
-"""The sorted index and zone maps of a chunk, by which a probe skips rows: sort orders are of columns to look up by.
+"""The sorted index and zone maps of a chunk, by which a probe skips rows; only columns looked up have sort orders.
 
 A large chunk stores a sort order as a permutation `o_<column>`; a small one is sorted when it is first probed.
 """
@@ -89,7 +89,7 @@ def add_sort_orders(rows: pa.RecordBatch, indexed: Sequence[Column]) -> pa.Recor
 
 
 def drop_sort_orders(names: Sequence[str]) -> list[str]:
-    """Return the names of columns that are no permutations."""
+    """Return these names without those of columns that are stored sort orders."""
     return [name for name in names if not name.startswith(PREFIX)]
 
 

@@ -17,7 +17,7 @@ from watersmeet.state.store.store import Store
 
 DESCRIPTION = "query.json"
 SHORT = 60
-"""Texts of up to so many characters are shown as they are."""
+"""Texts of up to this many characters are shown as they are."""
 AROUND = 3
 """How many words are shown on either side of what differs in a longer one."""
 AS_SPARK_READS = "where, as Spark reads it"
@@ -120,6 +120,11 @@ def is_same_folder(one: str, other: str) -> bool:
 
 
 def _compare(store: Store, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Compare the stored description of a query with the current one.
+
+    Raises:
+        DefinitionError: If they differ.
+    """
     changes = "; ".join(differences(stored, current))
     if changes:
         raise DefinitionError(
@@ -153,6 +158,7 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any], where: st
 
 
 def _difference(key: str, old: Any, new: Any) -> str:
+    """Return how two values of a description differ, in words; long ones are reduced to what differs."""
     texts = _format_value(old), _format_value(new)
     if max(map(len, texts)) <= SHORT:
         return f"was {texts[0]} and is now {texts[1]}"

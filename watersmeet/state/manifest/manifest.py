@@ -118,13 +118,13 @@ def path_of(batch: int, generation: int = 0) -> str:
 
 def newest(store: Store) -> int | None:
     """Return the last batch that has a manifest; None if there is none."""
-    return _newest(store, generations.valid_files(store, FOLDER))
+    return _newest_batch(store, generations.valid_files(store, FOLDER))
 
 
 def newest_path(store: Store) -> str | None:
     """Return the path of the manifest of the last batch that has one; another run's has another path."""
     files = generations.valid_files(store, FOLDER)
-    batch = _newest(store, files)
+    batch = _newest_batch(store, files)
     return None if batch is None else files[batch]
 
 
@@ -135,11 +135,11 @@ def last(store: Store) -> Manifest | None:
         StateError: If it, or one that it builds on, is damaged or missing.
     """
     files = generations.valid_files(store, FOLDER)  # [!] once: another may become the newest meanwhile
-    batch = _newest(store, files)
+    batch = _newest_batch(store, files)
     return None if batch is None else _load(store, files, batch)
 
 
-def _newest(store: Store, files: dict[int, str]) -> int | None:
+def _newest_batch(store: Store, files: dict[int, str]) -> int | None:
     """Return the last batch of those that have files; an empty one was never published."""
     return next((batch for batch in reversed(files) if store.read(files[batch]) != b""), None)
 
@@ -164,6 +164,7 @@ def _header(manifest: Manifest, before: Manifest) -> dict[str, Any]:
 
 
 def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return what a manifest's file contains: chunks as a snapshot or a delta, and everything else in full."""
     state = _snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before)
     return state | {
         "batch": manifest.batch,
@@ -186,6 +187,7 @@ def _snapshot(manifest: Manifest) -> dict[str, Any]:
 
 
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return how the chunks differ from those of the manifest before: added, removed, or moved to other owners."""
     old, new = before.chunks, manifest.chunks
     return {
         "added": [c.to_json() for key, c in new.items() if key not in old or _is_rewritten(old[key], c)],
@@ -239,6 +241,11 @@ class _File(NamedTuple):
 
 
 def _read(store: Store, files: Mapping[int, str], batch: int) -> _File | None:
+    """Return the file of a batch's manifest; None if there is none.
+
+    Raises:
+        StateError: If it is damaged, or belongs to another batch.
+    """
     path = files.get(batch)
     text = None if path is None else store.read(path)
     if path is None or text is None:

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 SHARE = 8
-"""A process keeps open up to one part in so many of its memory,"""
+"""A process keeps chunks open in up to this fraction of its memory: one part in eight,"""
 LEAST = 64 << 20
 """but at least this,"""
 MOST = 2 << 30

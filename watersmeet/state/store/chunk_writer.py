@@ -150,6 +150,7 @@ class ChunkWriter:
     def _describe(
         self, stream: int, cell: "_CellRows", path: str, index: int, place: tuple[int, int, str], sealed: bool
     ) -> Chunk:
+        """Return the record of a chunk that has been written: what it holds, where it lies and its zones."""
         ts = cell.rows.column(TIME).to_numpy()
         return Chunk(
             id=f"{path.removeprefix(f'{CHUNKS}/')}#{index}",

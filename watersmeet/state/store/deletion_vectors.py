@@ -38,6 +38,7 @@ def mark_dead(store: Store, chunks: Sequence[Chunk], name: str, dead: Mapping[st
 
 
 def _write(store: Store, name: str, rows: Mapping[str, Ints]) -> str:
+    """Write the numbers of dead rows by chunk to a file named by its content, and return its path."""
     ends = np.cumsum([0, *map(len, rows.values())], dtype=np.int32)
     numbers = pa.array(np.concatenate([*rows.values()]).astype(np.uint32))
     columns = {"chunk": pa.array([*rows]), "rows": pa.ListArray.from_arrays(pa.array(ends), numbers)}
@@ -70,6 +71,7 @@ def _size(dead: Mapping[str, Ints]) -> int:
 
 
 def _read(store: Store, path: str) -> dict[str, Ints]:
+    """Return the numbers of dead rows in a file, by chunk."""
     batch = pa.ipc.open_stream(store.map_digested(path)).read_next_batch()
     store.validate(batch)
     chunks, rows = batch.columns

@@ -88,15 +88,15 @@ def unseal(content: bytes, what: str, kind: Any = Any, remedy: str = _WAY_OUT) -
         raise StateError(f"{what} is damaged; {remedy}.")
     try:
         return _read(text, kind)
-    except (ValueError, RecursionError) as error:  # no JSON, too deep, or a Misfit
-        how = str(error) if isinstance(error, Misfit) else "it is no JSON that can be read"
+    except (ValueError, RecursionError) as error:  # not JSON, too deep, or a Misfit
+        how = str(error) if isinstance(error, Misfit) else "it is not readable JSON"
         raise StateError(f"{what} is not as Watersmeet writes it: {how}; {remedy}.") from None
 
 
 def _read(text: bytes, kind: Any) -> Any:
     """Return a JSON document; raise a ValueError if it has another type, or holds half characters."""
     document = json.loads(text)
-    if b"\\ud" in text.lower():  # [!] Half of a pair alone is no text: it can be neither printed nor written.
+    if b"\\ud" in text.lower():  # [!] Half of a surrogate pair is not text: it can be neither printed nor written.
         json.dumps(document, ensure_ascii=False).encode()
     check(document, kind)
     return document

@@ -1,6 +1,6 @@
 """Files of this host's file system: listed, read from stores that anybody may have filled, made durable, mapped.
 
-Of a confined store, only regular files inside the store are read, and only documents of a bearable size.
+From a confined store, only regular files inside it are read, and documents only up to a size limit.
 
 `sync` writes through to the disk, so that a loss of power takes nothing that a manifest names. It takes one file after
 the other: with the first, a journaling file system writes most of what the others need. Threads, which could ask for
@@ -21,7 +21,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder; none if there is no such folder.
+    """Yield the files below a folder; none if it doesn't exist.
 
     Raises:
         OSError: If one of its folders can't be read: that is not the same as empty.
@@ -60,7 +60,7 @@ def resolve_document(root: str, path: str) -> Path:
 
     Raises:
         FileNotFoundError: If there is none.
-        StateError: If it lies outside the store, is no file, or is too large.
+        StateError: If it lies outside the store, is not a regular file, or is too large.
     """
     target = resolve_inside(root, path)
     if os.path.getsize(target) > LARGEST:
@@ -111,6 +111,7 @@ def sync_names(files: Iterable[str]) -> None:
 
 
 def _sync(path: str) -> None:
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

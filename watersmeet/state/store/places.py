@@ -61,7 +61,7 @@ def store_of(checkpoint: str) -> Store:
             f"{checkpoint}: what follows {scheme}: must begin with a slash; "
             f"write ./{checkpoint} for a folder of that name."
         )
-    root = _file(checkpoint, scheme, rest) if scheme in _LOCAL else _elsewhere(checkpoint, scheme, rest)
+    root = _folder_of(checkpoint, scheme, rest) if scheme in _LOCAL else _url_of(checkpoint, scheme, rest)
     return Store(root, confined=True)
 
 
@@ -69,7 +69,12 @@ _LOCAL = {"file": "/", "dbfs": "/dbfs"}
 """The schemes of this host's file system, and where their paths begin."""
 
 
-def _file(checkpoint: str, scheme: str, rest: str) -> str:
+def _folder_of(checkpoint: str, scheme: str, rest: str) -> str:
+    """Return the store's folder for a checkpoint on a file system.
+
+    Raises:
+        DefinitionError: If the path names a host.
+    """
     authority, path = parts(rest)
     if authority:
         raise DefinitionError(
@@ -78,7 +83,12 @@ def _file(checkpoint: str, scheme: str, rest: str) -> str:
     return os.path.join(_LOCAL[scheme], normal(path).lstrip("/"), FOLDER)
 
 
-def _elsewhere(checkpoint: str, scheme: str, rest: str) -> str:
+def _url_of(checkpoint: str, scheme: str, rest: str) -> str:
+    """Return the store's URL for a checkpoint in a cloud or on a cluster, its settings kept.
+
+    Raises:
+        DefinitionError: If it names no bucket or host.
+    """
     plain, mark, settings = rest.partition("?")
     authority, path = parts(plain)
     if not authority:

@@ -64,6 +64,11 @@ def connect(root: str) -> Remote:
 
 
 def _opener(root: str) -> Callable[[str], Remote]:
+    """Return what opens stores of a URL's scheme.
+
+    Raises:
+        DefinitionError: If state can't be kept there.
+    """
     scheme = urlsplit(root).scheme
     open_as = _OPENERS.get(scheme)
     if open_as is None:
@@ -110,6 +115,11 @@ def create_by_put(open_store: Callable[[], Any]) -> Create:
     """
 
     def create(path: str, content: bytes) -> bool:
+        """Create a file, and return whether it did: False if one of that name exists.
+
+        Raises:
+            OSError: If the store fails otherwise.
+        """
         store = open_store()
         from obstore import put
         from obstore.exceptions import AlreadyExistsError, BaseError
@@ -126,6 +136,7 @@ def create_by_put(open_store: Callable[[], Any]) -> Create:
 
 
 def _s3(root: str, settings: Mapping[str, str]) -> Any:
+    """Return obstore's S3 store of a URL, by its endpoint, scheme and region."""
     from obstore.store import S3Store
 
     bucket, prefix = _bucket(root)
@@ -143,6 +154,7 @@ def _gcs(root: str, settings: Mapping[str, str]) -> Any:
 
 
 def _azure(root: str, settings: Mapping[str, str]) -> Any:
+    """Return obstore's Azure store of a URL: the container is its user, the account its host."""
     from obstore.store import AzureStore
 
     _, prefix = _bucket(root)
@@ -156,13 +168,15 @@ def _bucket(root: str) -> tuple[str, str | None]:
     return bucket, prefix.rstrip("/") or None
 
 
-def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
+def _open_in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
+    """Return a store in a cloud; what creates files there is opened at the first use."""
+
     @lru_cache(maxsize=1)
     def open_once() -> Any:
         try:
             return open_store(root, dict(parse_qsl(urlsplit(root).query)))
         except ModuleNotFoundError:
-            raise _wants(root, "obstore", "cloud") from None
+            raise _missing_package_error(root, "obstore", "cloud") from None
 
     system, base = pafs.FileSystem.from_uri(root)
     return Remote(system, str(base), create_by_put(open_once))
@@ -171,11 +185,16 @@ def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) ->
 # -- HDFS
 
 
-def _hdfs(root: str) -> Remote:
+def _open_hdfs(root: str) -> Remote:
+    """Return a store on HDFS, through its client in Rust.
+
+    Raises:
+        OSError: If no host answers.
+    """
     try:
         from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
     except ModuleNotFoundError:
-        raise _wants(root, "hdfs-native", "hdfs") from None
+        raise _missing_package_error(root, "hdfs-native", "hdfs") from None
     parts = urlsplit(root)
     if parts.hostname and parts.port:  # its client waits for ever for a host that isn't there
         socket.create_connection((parts.hostname, parts.port), timeout=ANSWERS).close()
@@ -200,17 +219,17 @@ def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
     return True
 
 
-def _wants(root: str, package: str, extra: str) -> DefinitionError:
+def _missing_package_error(root: str, package: str, extra: str) -> DefinitionError:
     return DefinitionError(f"{root} needs the package {package}: pip install 'watersmeet[{extra}]', on every executor.")
 
 
 _OPENERS: dict[str, Callable[[str], Remote]] = {
-    "s3": partial(_in_cloud, _s3),
-    "gs": partial(_in_cloud, _gcs),
-    "abfs": partial(_in_cloud, _azure),
-    "abfss": partial(_in_cloud, _azure),
-    "hdfs": _hdfs,
-    "viewfs": _hdfs,
+    "s3": partial(_open_in_cloud, _s3),
+    "gs": partial(_open_in_cloud, _gcs),
+    "abfs": partial(_open_in_cloud, _azure),
+    "abfss": partial(_open_in_cloud, _azure),
+    "hdfs": _open_hdfs,
+    "viewfs": _open_hdfs,
 }
 
 
@@ -230,7 +249,7 @@ def save(path: Path, content: bytes) -> None:
         StateError: If another user could write to the folder.
     """
     global _fetched_bytes  # measuring all copies for each new one would cost more than fetching it
-    _private(folder())
+    _create_private(folder())
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     draft.write_bytes(content)
@@ -261,7 +280,7 @@ def _info(path: Path) -> os.stat_result | None:
     return None
 
 
-def _private(folder: Path) -> None:
+def _create_private(folder: Path) -> None:
     """Create the folder of copies, to which no other user may write: its files are trusted as state.
 
     Raises:

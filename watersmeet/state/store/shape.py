@@ -57,6 +57,7 @@ def check_fields(values: Mapping[str, Any], kind: type) -> None:
 
 @cache
 def _check(kind: Any) -> Check:
+    """Return what checks values of a type; the type hints decide, as documents and classes are annotated."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: None
@@ -96,6 +97,8 @@ _LEAVES: dict[Any, tuple[Callable[[Any], bool], str]] = {
 
 
 def _leaf(holds: Callable[[Any], bool], expected: str) -> Check:
+    """Return the check of a value by one condition."""
+
     def check(value: Any) -> None:
         if not holds(value):
             raise Misfit(expected, value)
@@ -108,6 +111,8 @@ def _instance(kind: type) -> Check:
 
 
 def _annotated(kind: Any, rules: Sequence[Rule]) -> Check:
+    """Return the check of a type and of the rules that annotate it."""
+
     def check(value: Any) -> None:
         _check(kind)(value)
         for rule in rules:
@@ -118,6 +123,8 @@ def _annotated(kind: Any, rules: Sequence[Rule]) -> Check:
 
 
 def _either(kinds: Sequence[Any]) -> Check:
+    """Return the check of a union; of several misfits it raises the one found deepest inside the value."""
+
     def check(value: Any) -> None:
         misfits = []
         for kind in sorted(kinds, key=lambda kind: kind is not NoneType):
@@ -134,6 +141,8 @@ def _either(kinds: Sequence[Any]) -> Check:
 
 
 def _list(kind: Any) -> Check:
+    """Return the check of a list, each element of one type."""
+
     def check(value: Any) -> None:
         if not isinstance(value, list | tuple):
             raise Misfit("a list", value)
@@ -148,6 +157,8 @@ def _list(kind: Any) -> Check:
 
 
 def _row(kinds: Sequence[tuple[str, Any]], least: int) -> Check:
+    """Return the check of a list of values of these names and types; those after the first `least` may be absent."""
+
     def check(value: Any) -> None:
         if not isinstance(value, list | tuple) or not least <= len(value) <= len(kinds):
             raise Misfit(f"a list of {len(kinds)} values", value)
@@ -179,6 +190,8 @@ def _mapping(keys: Any, values: Any) -> Check:
 
 
 def _object(kinds: Mapping[str, Any], required: frozenset[str]) -> Check:
+    """Return the check of an object with these fields, of which some are required; others are ignored."""
+
     def check(value: Any) -> None:
         if not isinstance(value, dict) or not required <= value.keys():
             lacking = sorted(required - value.keys()) if isinstance(value, dict) else []

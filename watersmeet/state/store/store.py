@@ -30,7 +30,7 @@ from watersmeet.state.store.open_chunks import OpenChunks, RowsKey
 TRIES = 3
 """How often a remote file is fetched if its copy on this host vanishes."""
 PAGE = 4096
-"""Files are mapped in pages of so many bytes; the objects for a file take about as many more."""
+"""Files are mapped in pages of this many bytes; the objects for a file take about as many more."""
 MOST_RUNS = 100
 """The number of query runs whose chunks a process remembers."""
 
@@ -72,7 +72,11 @@ class Store:
             remote.check_creates(remote.connect(self.root), self.root)
 
     def write(self, path: str, content: Any) -> None:
-        """Write a file whose name is new; readers learn its name only afterwards."""
+        """Write a file whose name is new; readers learn its name only afterwards.
+
+        Raises:
+            StateError: If the disk is full; nothing of the file is left then.
+        """
         if self.local is None:
             system, full = self.remote(path)
             system.create_dir(os.path.dirname(full), recursive=True)  # object stores have none, others want them
@@ -127,7 +131,7 @@ class Store:
         return Path(self.local or "", draft)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's bytes, or None if there is no such file."""
+        """Return a file's bytes; None if it doesn't exist."""
         try:
             if self.local is None:
                 system, full = self.remote(path)
@@ -200,7 +204,7 @@ class Store:
         """Memory-map a file; a remote one is fetched to this host's disk first."""
         for _ in range(TRIES):
             try:
-                return _map_file(self._on_this_host(path))
+                return _map_file(self._local_copy(path))
             except (FileNotFoundError, pa.ArrowInvalid):  # another process may have removed this host's copy
                 if self.local is not None:
                     break
@@ -231,7 +235,12 @@ class Store:
         """Return the path of a file on this host, or of its copy if it is remote."""
         return Path(self.local, path) if self.local is not None else self._copy_path(path)
 
-    def _on_this_host(self, path: str) -> Path:
+    def _local_copy(self, path: str) -> Path:
+        """Return a file's path on this host; a remote file is copied there first.
+
+        Raises:
+            FileNotFoundError: If it doesn't exist.
+        """
         file = resolve_inside(self.local, path) if self.confined and self.local is not None else self._local_path(path)
         if self.local is None and not file.exists():
             content = self.read(path)
@@ -271,6 +280,11 @@ class Store:
         return bool(paths)
 
     def _read_rows(self, chunk: Chunk, time_type: pa.DataType, is_checked: bool) -> Rows:
+        """Return the rows of a chunk, memory-mapped, with their ordinals if they were stored apart.
+
+        Raises:
+            StateError: If the file is damaged.
+        """
         place = chunk.place
         source = self._map(place.path)
         if source.size < place.offset + place.length:
