@@ -136,6 +136,7 @@ def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """`left sign right` of decimals, with the precision and scale of Spark's result."""
     left, right = _as_decimal(left, dialect), _as_decimal(right, dialect)
     one, two = left.type, right.type
     type_ = _decimal_result(sign, one, two)
@@ -151,6 +152,7 @@ def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
+    """`left % right` of decimals; refused if both don't fit one decimal type."""
     wide = wider_decimal(left.type, right.type)
     if wide is None:
         raise Refusal(f"{left.type} % {right.type} needs more than 38 digits; cast one side.")
@@ -173,6 +175,7 @@ def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) ->
 
 
 def _unscaled(expr: Expr) -> str:
+    """A decimal without its point, as HUGEINT: multiplied by ten to the power of its scale."""
     scale = expr.type.scale
     digits = min(MAX_PRECISION, expr.type.precision + scale)
     return (
@@ -201,6 +204,7 @@ def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def _decimal_result(sign: str, one: Type, two: Type) -> Type:
+    """Spark's type of an operation on two decimals; refused if that takes more than 38 digits."""
     scale = max(one.scale, two.scale)
     digits = (one.precision - one.scale, two.precision - two.scale)
     quotient = max(6, one.scale + two.precision + 1)
@@ -218,7 +222,7 @@ def _decimal_result(sign: str, one: Type, two: Type) -> Type:
 
 
 def negate(expr: Expr, dialect: Dialect) -> Expr:
-    """`-expr`."""
+    """`-expr`; the least integer overflows as in Spark."""
     if expr.type.kind in INTEGRAL:
         return _integer("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
@@ -227,7 +231,7 @@ def negate(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def absolute_value(expr: Expr, dialect: Dialect) -> Expr:
-    """`abs(expr)`."""
+    """`abs(expr)`; the least integer overflows as in Spark, and a string is cast to double."""
     if expr.type.kind in INTEGRAL:
         low, high = expr.range
         span = (0, max(abs(low), abs(high)))
@@ -265,11 +269,12 @@ def floor(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """`ceil(x)`: likewise."""
+    """`ceil(x)`: a bigint, or a decimal without fraction."""
     return _round_to_whole("ceil", arguments[0], dialect)
 
 
 def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
+    """`ceil(value)` or `floor(value)`: a decimal stays one, anything else becomes a LONG that overflows as in Spark."""
     if value.type.kind in INTEGRAL:
         return cast(value, LONG, dialect)
     if value.type.kind == "decimal":
@@ -300,6 +305,7 @@ def round_value(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def _round_decimal(value: Expr, digits: int) -> Expr:
+    """`round(value, digits)` of a decimal, in the type of Spark's result."""
     scale = min(value.type.scale, digits)
     precision = value.type.precision - value.type.scale + 1 + scale
     if precision > MAX_PRECISION:

@@ -12,6 +12,7 @@ OUT_OF_BOUNDS = "[INVALID_ARRAY_INDEX] The index is out of bounds."
 
 
 def _element(array: Expr) -> Type:
+    """The type of an array's elements; refused if it isn't an array, or conditions can't use its elements."""
     if array.type.element is None:
         raise Refusal(f"An array is expected here, not {array.type}.")
     if array.type.element.kind == "unsupported":

@@ -22,7 +22,7 @@ MONTHS = {"YEAR": 12, "MONTH": 1, "QUARTER": 3}
 
 
 def read_date(text: str) -> Expr:
-    """A date written as text."""
+    """A literal date from its text, as Spark reads it; raises Refusal if it isn't one."""
     match = _DATE.fullmatch(text.strip())
     try:
         if match is None:
@@ -49,6 +49,7 @@ def read_instant(text: str, dialect: Dialect) -> Expr:
 
 
 def _read_time(text: str) -> tuple[datetime, str | None]:
+    """The clock time that a text says, and the offset if it names one; raises Refusal if it isn't a timestamp."""
     match = _TIME.fullmatch(text.strip())
     try:
         if match is None:
@@ -65,6 +66,7 @@ def _micros(value: datetime) -> int:
 
 
 def _offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
+    """How far a time is ahead of UTC: as its text says, or else in the session's time zone."""
     if text in {"Z", "UTC"}:
         return timedelta(0)
     if text:

@@ -86,6 +86,8 @@ def _date_part(part: str) -> Function:
 
 
 def _clock_part(part: str) -> Build:
+    """Return what translates a function such as `hour`: a part of a timestamp in the session's time zone."""
+
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
         return strict_expr(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
@@ -281,6 +283,7 @@ def call_function(
 
 
 def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
+    """Return why a function can't be translated: nondeterministic, an aggregate, or unknown (with similar names)."""
     if name.lower() in NONDETERMINISTIC:
         return f"{name} would answer differently from run to run; `where` must be deterministic."
     if name.lower() in AGGREGATES:

@@ -136,6 +136,7 @@ class _GreatCircleReader(FormulaReader):
         return all(map(self._part_cannot_raise, node.walk()))
 
     def _part_cannot_raise(self, part: SqlNode) -> bool:
+        """Whether a part can't raise by itself: it doesn't divide by what may be 0, nor compare vectors."""
         if isinstance(part, exp.Div) and not self.number(part.expression):
             return False
         if isinstance(part, exp.Anonymous) and part.name.lower() in VECTORS:
@@ -229,6 +230,7 @@ class _GreatCircleReader(FormulaReader):
         return next(iter(terms.items())) if terms is not None and len(terms) == 1 else None
 
     def _of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
+        """The latitude in a sine: a column that holds the sine itself, or the only column of the angle; else None."""
         column = self.column(factor)
         if column is not None:
             return Latitude(column, None)

@@ -68,6 +68,7 @@ class Scope:
         return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._bare(path)
 
     def _column_of(self, stream: int, name: str) -> Column:
+        """Return a stream's column by its name; raises Refusal if there is none, or more than one."""
         names = [column for column, _ in self.streams[stream].columns]
         fields = [field for field, column in enumerate(names) if self._matches(name, column)]
         if len(fields) > 1:
@@ -84,6 +85,7 @@ class Scope:
         return Column(stream, fields[0])
 
     def _bare(self, path: Sequence[str]) -> Column:
+        """Return the column that a name without a stream means; raises Refusal if no stream has it, or several do."""
         columns = [
             Column(index, field)
             for index, stream in enumerate(self.streams)
@@ -98,6 +100,7 @@ class Scope:
         raise Refusal(self._unknown(path))
 
     def _unknown(self, path: Sequence[str]) -> str:
+        """Return what a path names that doesn't exist, and what to choose from."""
         if len(path) > 1:
             streams = [stream.name for stream in self.streams]
             return f"There is no stream {path[0]}; choose from {list_names(path[0], streams)}."
@@ -105,6 +108,7 @@ class Scope:
         return f"There is no column {path[0]}; choose from {list_names(path[0], names)}."
 
     def _fields(self, column: Column, names: Sequence[str]) -> Expr:
+        """Return a column, or the field inside it to which names lead; raises Refusal if its type can't be used."""
         expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
         for name in names:
             expr = field_of(expr, name)

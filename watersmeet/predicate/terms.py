@@ -1,7 +1,7 @@
 """Comparisons of real numbers that only the JVM computes to the last bit, as trees of terms.
 
 Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
-comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound of the error; Spark decides only the
+comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound on the error; Spark decides only the
 pairs that are closer to the border than that.
 """
 
@@ -160,7 +160,7 @@ class _TypedTerm:
 
 
 def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ...] | None:
-    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is no such condition.
+    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is not such a condition.
 
     It must be a comparison, BETWEEN, or NOT of a comparison, with at least one inexact function and no Python
     predicate, and DuckDB must be able to compute the rest. NULL and FALSE are not distinguished.
@@ -177,6 +177,7 @@ def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ..
 
 
 def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
+    """The comparisons that are all TRUE where a condition is; raises Refusal if it isn't a comparison."""
     bare = node.unnest()
     if type(bare) in SIGNS:
         yield _comparison(SIGNS[type(bare)], bare.this, bare.expression, translator)
@@ -292,6 +293,7 @@ def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
 
 
 def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
+    """The term of a function's call; raises Refusal if it can't be computed with an error bound."""
     name, arguments = _name(node), node.expressions
     if name in VECTORS and not translator.dialect.wide_vectors:
         raise Refusal("Sums in 32 bits round and overflow in an order of their own: they are left to Spark.")

@@ -26,7 +26,7 @@ LARGEST = float(2**63 - 1024)
 POINT = 1e-9
 """Ranges narrower than this, relative to their place, mean one value: bounds contain a margin for rounding."""
 BEFORE_SURROGATES = 0xD7FF
-"""The last code point before the surrogates, which are no characters."""
+"""The last code point before the surrogates, which are not characters."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _decimal(value: float, kind: pa.DataType) -> Decimal | None:
 
 
 def _text(value: float) -> str:
-    """Return the text that a number stands for; if its bytes are no text, the last text below them."""
+    """Return the text that a number stands for; if its bytes are not a text, the last text below them."""
     octets = int(value).to_bytes(TEXT_BYTES, "big")
     try:
         return octets.decode().rstrip("\0")

@@ -250,6 +250,7 @@ def _nulls(values: pa.Array, at: Ints) -> Mask:
 
 
 def _array(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    """Call a predicate of form 'array', once for each tuple of the stream that leads, with all its candidates."""
     answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     is_single = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
@@ -275,6 +276,7 @@ def _pair(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answ
 
 
 def _matrix(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    """Call a predicate of form 'matrix' for blocks of distinct tuples of both sides; return the pairs' answers."""
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
     values = [column.getter(predicate.arrow) for column in columns]
     answers: Answers = np.empty(len(left_at), dtype=np.int8)
@@ -312,6 +314,7 @@ _FORMS = {"array": _array, "pair": _pair, "matrix": _matrix}
 
 
 def _call(predicate: PythonPredicate, arguments: Sequence[Any], columns: Sequence[ArgumentValues]) -> Any:
+    """Call the user's function; what it raises becomes a PredicateError that shows the arguments."""
     try:
         return predicate.function(*arguments)
     except Exception as error:
@@ -335,6 +338,7 @@ def _describe_value(value: Any) -> str:
 
 
 def _truth(answer: Any, predicate: PythonPredicate) -> int:
+    """Return an answer for one pair as TRUE, FALSE or NULL; raises PredicateError if it is anything else."""
     if _is_null(answer):
         return NULL
     if not isinstance(answer, bool | np.bool_):

@@ -175,6 +175,7 @@ def _check_window(query: Query) -> None:
 
 
 def _check_conjuncts(query: Query) -> None:
+    """Raise DefinitionError for a conjunct over two optional streams, or one left to Spark if several are optional."""
     for conjunct in query.conjuncts:
         tied = [query.streams[at].name for at in sorted(conjunct.streams) if at in query.optional]
         if len(tied) > 1:

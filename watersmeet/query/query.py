@@ -261,7 +261,7 @@ class Query:
 
     @cached_property
     def as_of_streams(self) -> frozenset[int]:
-        """The streams of which only the newest partner counts that is no later than the combination."""
+        """The streams of which only the newest partner counts that isn't later than the combination."""
         return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
 
     @cached_property

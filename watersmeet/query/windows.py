@@ -265,7 +265,7 @@ def tumbling(size: str | timedelta) -> Hopping:
 
 
 def parse_window(text: str) -> Window | None:
-    """Return the window of a notation; None if it is no notation.
+    """Return the window of a notation; None if the text is not one.
 
     >>> parse_window("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), parse_window("a whim")
     (True, None)

@@ -1,4 +1,4 @@
-"""Ball arithmetic: real numbers with a radius, a bound of how far Spark's own value may lie from ours.
+"""Ball arithmetic: real numbers with a radius, a bound on how far Spark's own value may lie from ours.
 
 Addition, multiplication, division and square roots are the same everywhere if their operands are. Transcendental
 functions are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
@@ -35,7 +35,7 @@ BLOCK = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Ball:
-    """Values of pairs, each with a bound of its error; arrays with an element per pair, or 0-dimensional if constant.
+    """Values of pairs, each with a bound on its error; arrays with an element per pair, or 0-dimensional if constant.
 
     Attributes:
         value: Our value; doubles, or floats if the radius covers that.
@@ -99,6 +99,7 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
 
 
 def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+    """Return where a comparison may be TRUE and where it surely is, computed in blocks that fit the CPU's cache."""
     size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
     if not isinstance(comparison.left, MathFunction) and not isinstance(comparison.right, MathFunction):
         return _block(comparison, balls, size)  # no intermediate results that the cache should hold
@@ -111,6 +112,7 @@ def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mas
 
 
 def _block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tuple[Mask, Mask]:
+    """Return where a comparison may be TRUE and where it surely is, all at once."""
     with np.errstate(all="ignore"):
         left, right = evaluate(comparison.left, balls), evaluate(comparison.right, balls)
         if _is_single(left) and not right.value.ndim and not right.radius.ndim:

@@ -43,10 +43,11 @@ class Duck:
             have written (`guard.py`), and nothing is put on disk.
 
     Raises:
-        DefinitionError: If there is no such time zone.
+        DefinitionError: If the time zone does not exist.
     """
 
     def __init__(self, dialect: Dialect, folder: Path | None = None, untrusted: bool = False) -> None:
+        """Open a DuckDB in memory that reaches no files but spills to `folder`; if untrusted, it checks expressions."""
         # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
         config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
         # [!] From the first statement on: nothing that the connection runs can reach a file or load an extension.
@@ -65,6 +66,7 @@ class Duck:
         self._guard = Guard() if untrusted else None
 
     def _set_zone(self, name: str) -> None:
+        """Set the time zone of the connection and its cursors; raises DefinitionError if DuckDB doesn't know it."""
         try:
             # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
             self._connection.execute("SET GLOBAL TimeZone = ?", [name])
@@ -212,6 +214,7 @@ class Duck:
         )
 
     def _first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
+        """Return the first row for which a condition raises, by bisection; rows `start` to `end` must hold one."""
         while end - start > 1:
             middle = (start + end) // 2
             half = {name: values.slice(start, middle - start) for name, values in columns.items()}

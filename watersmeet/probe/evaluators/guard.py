@@ -64,7 +64,7 @@ class Guard:
             expressions: The expressions.
 
         Raises:
-            StateError: If one is no expression, or calls a function that conditions don't.
+            StateError: If one is not an expression, or calls a function that conditions don't.
         """
         for text in {*expressions} - self._allowed:
             problem = "which is too long" if len(text) > LONGEST else _problem(_select(connection, text))

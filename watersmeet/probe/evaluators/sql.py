@@ -83,6 +83,11 @@ class Sql:
         return self.reader.where(block, _columns(conjuncts), lambda piece, at: self._decide(piece, conjuncts))
 
     def _decide(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        """Return the rows for which all conjuncts are TRUE.
+
+        Conjuncts that raise when tested at once come last, row by row, on what the others leave: after calls of Python
+        predicates, and without the rows that one of several such conjuncts denies.
+        """
         positions, failing = np.arange(len(block)), []
         for conjunct in (conjunct for conjunct in conjuncts if not conjunct.calls):
             table = self.reader.read(block.take(positions), conjunct.columns)
@@ -100,6 +105,7 @@ class Sql:
         return positions
 
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
+        """Return the rows for which a conjunct is TRUE; calls its Python predicates first, and raises its errors."""
         names = error_columns(self.reader.query, conjunct)
         answers = {call.name: self.predicates.booleans(block, call) for call in conjunct.calls}
 

@@ -98,6 +98,7 @@ def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Flo
 
 
 def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
+    """Return the Jaro-Winkler similarity of pairs of texts."""
     one, one_size = left.take(left_at)
     two, two_size = right.take(right_at)
     kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either

@@ -180,7 +180,7 @@ def _pick_products(left: Singles, right: Singles, left_at: Ints, right_at: Ints,
 
 
 def _relative(dimension: int) -> float:
-    """The error bound of an inner product of two rows of length 1, computed in floats."""
+    """The bound on the error of an inner product of two rows of length 1, computed in floats."""
     return (dimension + 8) * 2.0**-24 * 1.01
 
 
@@ -195,6 +195,7 @@ def _rough_inner(product: Singles, one: _VectorRows, two: _VectorRows, left_at: 
 
 
 def _rough_distance(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
+    """Return Euclidean distances from inner products computed in floats, with a bound on their error."""
     scale = 2 * one.lengths[left_at] * two.lengths[right_at]
     together = one.squares[left_at] + two.squares[right_at]
     square, off = together - scale * product, _relative(one.rows.shape[1]) * scale + 2.0**-48 * together

@@ -42,6 +42,7 @@ class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
     def __init__(self, query: StreamingQuery, join: JoinDefinition, runner: BatchRunner, ends: bool = False) -> None:
+        """Wrap a query that has been started; its lease lasts while it is active. Starts its rounds, if any."""
         self._query, self._join, self._runner = query, join, runner
         self._rounds = RoundScheduler(query, runner, ends) if runner.has_rounds else None
         self._settling = False

@@ -197,6 +197,7 @@ def read_source(name: str, frame: DataFrame, time: str) -> DataFrame:
     tables: list[pa.Table] = []
 
     def keep(batch: DataFrame, number: int) -> None:
+        """Keep the earliest rows of a micro-batch, for which it runs Spark jobs, while there is room."""
         if _room(tables):
             first = batch.limit(PEEK).toArrow()
             if first.num_rows:

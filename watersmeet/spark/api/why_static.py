@@ -68,6 +68,7 @@ def why_static(join: JoinDefinition, values: Mapping[str, Values]) -> Answer:
 
 @contextmanager
 def _temporary_folder() -> Iterator[str]:
+    """Yield a new folder on the driver; removes it at the end."""
     folder = tempfile.mkdtemp(prefix="watersmeet-")
     try:
         yield folder
@@ -136,6 +137,7 @@ class StaticFrames(Evidence):
         ]
 
     def _tuple(self, selector: TupleSelector, block: pa.RecordBatch) -> SelectedTuple:
+        """Return what intake does with a row of the input, and its tuple if it is stored; keeps the tuple's chunk."""
         query, at = self.join.query, selector.stream
         spec = query.streams[at]
         own = [field for field in range(len(spec.schema)) if not (spec.table and field == spec.time)]

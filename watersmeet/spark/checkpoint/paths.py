@@ -54,7 +54,7 @@ def locate(spark: SparkSession, path: str, what: str) -> Location:
         what: What it is for, such as "checkpointLocation".
 
     Raises:
-        DefinitionError: If it is no path, or Python can't reach the same location.
+        DefinitionError: If it is not a path, or Python can't reach the same location.
     """
     if not path or "\0" in path or not _is_text(path):
         raise DefinitionError(f"{what} {path!r} is not a path.")
@@ -143,6 +143,7 @@ class _StorageUri:
 
 
 def _without_scheme(spark: SparkSession, path: str, what: str) -> Location:
+    """Return where a path without a scheme lies in Spark's default file system."""
     default = _default(spark)
     if _is_file(default):
         full = _absolute(path)
@@ -185,6 +186,7 @@ def _dbfs(uri: _StorageUri) -> str:
 
 
 def _s3(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in S3; raises _Unreachable if its keys are only in Spark's settings."""
     _check_bucket(uri)
 
     def setting(name: str) -> str | None:
@@ -207,6 +209,7 @@ def _s3(uri: _StorageUri) -> str:
 
 
 def _azure(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in Azure; raises _Unreachable without a host, or if Spark holds its key."""
     host = uri.authority.partition("@")[2]
     if not host:
         raise _Unreachable(f"write {uri.scheme}://container@account.dfs.core.windows.net/...")
@@ -229,6 +232,7 @@ def _cloud(uri: _StorageUri) -> str:
 
 
 def _hdfs(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in HDFS, by default on fs.defaultFS's host; raises _Unreachable without one."""
     default = _default(uri.spark)
     authority = uri.authority or (parts(split(default)[1])[0] if default.startswith(f"{uri.scheme}:") else "")
     if not authority:

@@ -93,6 +93,7 @@ class Mover:
             self._folders.add(folder)
 
     def _rename(self, origin: str, target: str) -> None:
+        """Move a file unless it has been moved; to another file system it is copied, and the original removed later."""
         try:
             os.replace(origin, target)
         except FileNotFoundError:
@@ -193,6 +194,7 @@ class Folder:
         return self._delivery(list(zip(files, names, strict=True)), store)
 
     def _delivery(self, moves: Iterable[tuple[str, str]], store: Location) -> Delivery:
+        """Return the delivery of staged files; a durable folder has their contents and names flushed to disk first."""
         delivery = Delivery(self.output, (self.location.spark, self.location.arrow), tuple(moves))
         sources = [self.locate_staged(source, store) for source, _ in delivery.moves]
         if self.durable:

@@ -59,6 +59,7 @@ def failure(error: Exception, checkpoint: Store, lease: Lease) -> StateError:
 
 
 def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> str:
+    """Return why Spark's query failed and what to do, from the error's text; reads the checkpoint's files to tell."""
     root, again = checkpoint.root, "start again"
     if match := re.search(FULL, text):
         return f"{match[0]} for Spark's part of the checkpoint at {root}; nothing is lost: free some space and {again}."
@@ -90,6 +91,7 @@ def _remedy(path: str) -> str:
 
 
 def _obstacle(root: str, path: str) -> str:
+    """Return why Spark can't begin where a file is in its part of the checkpoint, and what to do."""
     if re.fullmatch(r"commits/\d+|state/.*", path):
         return f"Spark's part of the checkpoint at {root} has {path}, but no offsets; restore them or {AFRESH}."
     return (

@@ -167,6 +167,7 @@ def spark_schema(schema: pa.Schema) -> T.StructType:
 
 
 def _nullable(kind: Any) -> Any:
+    """Return a type in which all fields, elements and values of maps may be NULL."""
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(field.name, _nullable(field.dataType), True) for field in kind])
     if isinstance(kind, T.ArrayType):

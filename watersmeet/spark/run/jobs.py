@@ -82,6 +82,10 @@ class Jobs:
         return [self.place.inside(file) for file in files]
 
     def _run_join(self, node: FrameTree, plan: BatchPlan, jobs: Mapping[str, Job]) -> Job:
+        """Run the Spark jobs of one join in a batch, over the results of the joins inside it, which have run.
+
+        First intake and hops, again from the start if a worker dies; then the conditions left to Spark.
+        """
         results = {at: self.read(child, jobs[child.path].files, plan.batch) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything, plan.batch == 0)
         start = self.clock()

@@ -85,11 +85,11 @@ class ConditionNames:
         return [inner for inner in part.walk() if self.predicate(inner) is not None]
 
     def qualify(self, part: ParsedNode, builder: NodeBuilder) -> Any:
-        """Return a column's node with its stream's name before its own; None if the part is no name."""
+        """Return a column's node with its stream's name before its own; None if the part is not a name."""
         return self._node(part, builder, self._qualified(part)) if self._is_column(part) else None
 
     def number(self, part: ParsedNode, builder: NodeBuilder) -> Any:
-        """Return a column's node with its number in its stream for a name; None if the part is no name."""
+        """Return a column's node with its number in its stream for a name; None if the part is not a name."""
         if not self._is_column(part):
             return None
         column = self._scope.column(part.names)
@@ -126,6 +126,7 @@ class ConditionNames:
         return variables
 
     def _star(self, part: ParsedNode) -> frozenset[Column]:
+        """Return the columns that `stream.*` reads; raises Refusal unless it names a stream."""
         target = part.handle.target()
         name = str(target.get().mkString(".")) if target.isDefined() else ""
         for position, stream in enumerate(self._streams):

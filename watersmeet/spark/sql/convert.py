@@ -70,13 +70,14 @@ class Converter:
         self._spark, self._text, self._expr_of, self._calls, self._is_guarded = spark, text, expr_of, calls, is_guarded
 
     def convert(self, part: ParsedNode) -> SqlNode:
-        """Return a part as a node."""
+        """Return a part as a node of sqlglot with its span; a ForeignExpression if only Spark can evaluate it."""
         expr = self._expr_of(part)
         node = self._convert(part) if expr is None else _expr_node(expr, partial(self._convert, part))
         node.meta["start"], node.meta["end"] = part.span
         return node
 
     def _convert(self, part: ParsedNode) -> SqlNode:
+        """Return a part that isn't computed elsewhere as a node; a ForeignExpression if it is guarded or unknown."""
         children = [self.convert(child) for child in part.children]
         if part.kind != "UnresolvedFunction" and self._is_guarded(part):
             return ForeignExpression(this=part.kind, expressions=children)
@@ -110,6 +111,7 @@ class Converter:
         return call
 
     def _cast(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode | None:
+        """Return a cast; None if its type has a collation, parts, or a length."""
         target = part.handle.dataType().simpleString()
         if "collate" in target.lower() or "<" in target or ("(" in target and not target.startswith("decimal")):
             return None
@@ -185,6 +187,8 @@ def literal(handle: Any) -> Expr | None:
 
 
 def _integer(kind: Type) -> Callable[[Any], Expr]:
+    """Return what turns Spark's integer literal (an int, or big-endian bytes) into an expression of a type."""
+
     def to_expr(value: Any) -> Expr:
         number = int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else int(value)
         return Expr(f"CAST({number} AS {kind.duckdb})", kind, literal=number, span=(number, number))
@@ -193,6 +197,7 @@ def _integer(kind: Type) -> Callable[[Any], Expr]:
 
 
 def _interval(name: str) -> Callable[[Any], Expr] | None:
+    """Return what turns Spark's literal of an interval type into an expression; None if it mixes months and days."""
     if "year" in name or "month" in name:
         return lambda value: Expr(f"CAST({int(value)} AS INTEGER)", YEAR_MONTH, literal=int(value))
     if name == "interval":

@@ -45,8 +45,8 @@ class TimeSum:
         low: The least that is add to them, in microseconds.
         high: The most.
         scale: How many microseconds a unit of the value is; 0 for a constant, which takes the unit of other operands.
-        grain: All values are whole multiples of so many microseconds; 0 if nothing is known.
-        most: An upper bound of the value's magnitude, in its own unit.
+        grain: All values are whole multiples of this many microseconds; 0 if nothing is known.
+        most: An upper bound on the value's magnitude, in its own unit.
         local: Whether event times are in local time.
     """
 
@@ -157,6 +157,7 @@ class GapReader:
         return {}
 
     def _equal(self, one: Any, two: Any) -> Reaches:
+        """Return how far apart event times are where two values are equal; structs are equal field by field."""
         if kind_of(one) == kind_of(two) == "CreateNamedStruct":
             pairs = zip(*(items(struct.valExprs()) for struct in (one, two)), strict=False)
             return reduce(_both, (self._equal(*pair) for pair in pairs), {})
@@ -217,6 +218,7 @@ class GapReader:
         return None
 
     def _constant(self, node: Any) -> TimeSum | None:
+        """Return a constant as Spark evaluates it; None if that raises, or isn't a finite number or span."""
         type_ = str(node.dataType().simpleString())
         try:
             value = node.eval(None)
@@ -238,6 +240,7 @@ class GapReader:
         return self._unless_overflow(node, add(one, two.negate() if kind_of(node) == "Subtract" else two))
 
     def _multiply(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+        """Return a time or span times a constant; None for any other product."""
         one, two = (self._sum(part) for part in parts)
         if one is None or two is None or bool(one.scale) == bool(two.scale):
             return None
@@ -298,6 +301,7 @@ class GapReader:
         return value if value is not None and value.scale == 1 and not value.local else None
 
     def _cast(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+        """Return a sum after a cast, rounded where the cast rounds; None if the cast can't be followed."""
         before, after = (str(part.dataType().simpleString()) for part in (parts[0], node))
         value = self._sum(parts[0])
         if value is None or before == after or (before in LARGEST and LARGEST.get(after, 0) >= LARGEST[before]):

@@ -316,6 +316,10 @@ class Hoist:
         return (column.field, micros) if fixed else None
 
     def _add_column(self, part: ParsedNode, stream: int, value: SparkColumn, kind: T.DataType) -> ComputedColumn:
+        """Add a column that holds a part's value to those computed for its stream, and return it.
+
+        If the part may raise, the column is NULL where it does, and a second one says so.
+        """
         text, type_ = self._text.of(part), arrow_type(kind)
         position = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
         column = ComputedColumn(part, HiddenColumn(text, type_, moved=self._shift(part)), kind, position, value)

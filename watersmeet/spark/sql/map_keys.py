@@ -97,6 +97,7 @@ class MapKeys:
         return self._builder.node(bind(row, call))
 
     def _keys(self, part: ParsedNode, arguments: Sequence[Column]) -> Column:
+        """Return the keys of the map that a call makes, as an array."""
         if name_of(part) == "map_from_entries":  # whose fields may have any names
             kind = self._types[part]
             entry = T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)])

@@ -50,7 +50,7 @@ class Draft:
         on: The conditions on their partners.
         where: The conditions on all combinations.
         paths: The path of each stream of the statement that may still be named: `b`, or `a_b.b` inside a join.
-        using: The columns of USING, by their names in small letters.
+        using: The columns of USING, by their names in lower case.
     """
 
     streams: Mapping[str, Stream]
@@ -117,6 +117,7 @@ class _JoinBuilder:
         self._columns = {name: _columns(source) for name, source in sources.items()}
 
     def build(self, statement: Statement) -> Join:
+        """Return the join of a statement: the relations of FROM, then subqueries, then the rest of WHERE."""
         if len(self._sources) == 1 and re.search(r"\(\s*SELECT\b", statement.where or "", re.IGNORECASE):
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
@@ -351,7 +352,7 @@ def _columns(source: Stream) -> list[str]:
 
 
 class Attribute(NamedTuple):
-    """A column of a stream, both in small letters."""
+    """A column of a stream, both in lower case."""
 
     stream: str
     column: str
@@ -367,6 +368,7 @@ def _null_rejecting(condition: ParsedNode, resolve: Resolve) -> frozenset[Attrib
 
 
 def _rejected_nulls(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+    """Yield the columns that can't be NULL where a condition is TRUE, as far as its operators say."""
     if part.kind in COMPARISONS:
         for side in part.children:
             yield from _strict_columns(side, resolve)

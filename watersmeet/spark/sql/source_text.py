@@ -101,6 +101,7 @@ class EditedText:
         return self._original(start, False), self._original(end, True)
 
     def _original(self, position: int, is_end: bool) -> int:
+        """Return where a position was before the edits; inside a replacement, the start or end of what it replaced."""
         shift = 0
         for (start, end), replacement in sorted(self.replacements.items()):
             first, last = start + shift, start + shift + len(replacement)

@@ -280,7 +280,7 @@ class MakerLimits(ValueLimits):
 class UntrustedLimits(ValueLimits):
     """Limits for text from people: all calls are tested whose values may be larger than their arguments.
 
-    The arguments are computed once, and bound to a variable: first the bound of the value is tested, and only then is
+    The arguments are computed once, and bound to a variable: first the bound on the value is tested, and only then is
     the value made of them.
     """
 
@@ -340,6 +340,7 @@ class UntrustedLimits(ValueLimits):
         return bind(struct, lambda row: call(lambda at: row[f"a{at}"]))
 
     def _bound(self, part: ParsedNode, columns: Sequence[Column]) -> Column:
+        """Return a bound on the size of a call's value, by the types that Spark found for its arguments."""
         name, (types, kind) = name_of(part), self._types[part]
         # Spark may turn a call into one with other arguments: then they are texts and numbers, as are those that say
         # how to read the first.
@@ -364,7 +365,7 @@ def constant_size(spark: SparkSession, part: ParsedNode, size: Callable[[Argumen
     Args:
         spark: The session.
         part: The call.
-        size: Returns the size from the call's arguments; those that are no constants are NULL.
+        size: Returns the size from the call's arguments; those that are not constants are NULL.
     """
     builder, none = NodeBuilder(spark), F.lit(None).cast("string")
     columns = [builder.column(child.handle) if is_constant(child) else none for child in part.children]
