@@ -44,7 +44,7 @@ def read_local(text: str) -> Expr:
 def read_instant(text: str, dialect: Dialect) -> Expr:
     """A timestamp written as text, in the session's time zone unless it names an offset."""
     value, offset = _read_time(text)
-    micros = _micros(value) - _offset(value, offset, dialect) // MICROSECOND
+    micros = _micros(value) - _utc_offset(value, offset, dialect) // MICROSECOND
     return Expr(f"make_timestamptz(CAST({micros} AS BIGINT))", TIMESTAMP, literal=value)
 
 
@@ -65,7 +65,7 @@ def _micros(value: datetime) -> int:
     return (value - EPOCH) // MICROSECOND
 
 
-def _offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
+def _utc_offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
     """How far a time is ahead of UTC: as its text says, or else in the session's time zone."""
     if text in {"Z", "UTC"}:
         return timedelta(0)

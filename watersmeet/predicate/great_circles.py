@@ -58,14 +58,14 @@ class Latitude:
     def radians(self) -> str:
         """The latitude in radians, as DuckDB computes it."""
         if self.scale is None:
-            return f"asin(greatest({_real(-1.0)}, least({_real(1.0)}, {self.column.name})))"
-        return f"({_as_double(self.column)} * {_real(self.scale)})"
+            return f"asin(greatest({_double_sql(-1.0)}, least({_double_sql(1.0)}, {self.column.name})))"
+        return f"({_as_double(self.column)} * {_double_sql(self.scale)})"
 
     def at(self, radians: str) -> str:
         """The column's value at a latitude."""
         if self.scale is None:
-            return f"sin(greatest({_real(-POLE)}, least({_real(POLE)}, {radians})))"
-        return f"({radians} / {_real(self.scale)})"
+            return f"sin(greatest({_double_sql(-POLE)}, least({_double_sql(POLE)}, {radians})))"
+        return f"({radians} / {_double_sql(self.scale)})"
 
     @property
     def guard(self) -> tuple[Operation, ...]:
@@ -89,14 +89,14 @@ class Circle:
 
     def bounds(self, limit: str, read: frozenset[Column]) -> Iterator[Bound]:
         """The bounds that follow from a limit: DuckDB's expression, and the columns that it reads."""
-        angle = f"({limit} * {_real(self.angle * WIDER)} + {_real(MARGIN)})"
+        angle = f"({limit} * {_double_sql(self.angle * WIDER)} + {_double_sql(MARGIN)})"
         guard = tuple(operation for latitude in self.latitudes for operation in latitude.guard)
         for here, there in (self.latitudes, self.latitudes[::-1]):
             columns = read | {there.column}
             if here.column.stream not in {column.stream for column in columns}:
                 ends = [here.at(f"({there.radians} {sign} {angle})") for sign in "-+"]
                 low, high = (
-                    f"(CASE WHEN {angle} <= {_real(FARTHEST)} THEN {end} ELSE CAST('{other}' AS DOUBLE) END)"
+                    f"(CASE WHEN {angle} <= {_double_sql(FARTHEST)} THEN {end} ELSE CAST('{other}' AS DOUBLE) END)"
                     for end, other in zip(ends, ("-inf", "nan"), strict=True)
                 )
                 yield Bound(here.column, low, high, tuple(sorted(columns)), guard, conditional=bool(guard))
@@ -221,7 +221,11 @@ class _GreatCircleReader(FormulaReader):
                 return None
             others.pop(cosines.index(angle))
             cosines.remove(angle)
-        return self._pair([self._of_sine(factor, angle) for factor, angle in sines]) if others[0] is not None else None
+        return (
+            self._pair([self._latitude_of_sine(factor, angle) for factor, angle in sines])
+            if others[0] is not None
+            else None
+        )
 
     def _angle(self, factor: SqlNode, function: str) -> tuple[str, float] | None:
         """The only value, and what it is multiplied by, that a function is taken of."""
@@ -229,7 +233,7 @@ class _GreatCircleReader(FormulaReader):
         terms = None if argument is None else self.linear(argument)
         return next(iter(terms.items())) if terms is not None and len(terms) == 1 else None
 
-    def _of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
+    def _latitude_of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
         """The latitude in a sine: a column that holds the sine itself, or the only column of the angle; else None."""
         column = self.column(factor)
         if column is not None:
@@ -265,5 +269,5 @@ def _as_double(column: Column) -> str:
     return f"CAST({column.name} AS DOUBLE)"
 
 
-def _real(value: float) -> str:
+def _double_sql(value: float) -> str:
     return f"CAST({value!r} AS DOUBLE)"

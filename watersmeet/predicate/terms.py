@@ -216,15 +216,15 @@ def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)
         if not _raises_error(expr):
-            return _exact(expr)
+            return _exact_term(expr)
     if type(bare) in ARITHMETIC:
-        return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
+        return _arithmetic_term(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
     if isinstance(bare, exp.Neg):
         return _apply_to("negative", _term_of(bare.this, translator))
     if isinstance(bare, exp.Cast) and not bare.args.get("safe") and bare.to.this in CASTS:
         return _cast_to(_term_of(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
-        return _call(bare, translator)
+        return _call_term(bare, translator)
     raise Refusal("This is no term.")
 
 
@@ -233,7 +233,7 @@ def _raises_error(expr: Expr) -> bool:
     return expr.raises and "error(" in expr.sql
 
 
-def _exact(expr: Expr) -> _TypedTerm:
+def _exact_term(expr: Expr) -> _TypedTerm:
     """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted."""
     if _raises_error(expr):
         raise Refusal("This may raise.")
@@ -253,7 +253,7 @@ def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTe
         if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
             return _TypedTerm(typed.term, DOUBLE, typed.expr)
         to = cast if typed.type.kind in NUMERIC else coerce
-        return _exact(to(typed.expr, type_, translator.dialect))
+        return _exact_term(to(typed.expr, type_, translator.dialect))
     if typed.type == type_ or type_ == DOUBLE:
         return _TypedTerm(typed.term, type_)
     return _TypedTerm(MathFunction("float", (typed.term,)), type_)
@@ -272,7 +272,7 @@ def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator
     return DOUBLE if small else _shared_type(left, right, translator)
 
 
-def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
+def _arithmetic_term(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
     """[!] Single precision is computed as double precision, rounded once more: the same for these operations."""
     sides = [_term_of(side, translator) for side in (left, right)]
     type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
@@ -292,7 +292,7 @@ def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
     return _TypedTerm(MathFunction(function, (typed.term,)), typed.type)
 
 
-def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
+def _call_term(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
     """The term of a function's call; raises Refusal if it can't be computed with an error bound."""
     name, arguments = _name(node), node.expressions
     if name in VECTORS and not translator.dialect.wide_vectors:
@@ -300,8 +300,8 @@ def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
     if name in VECTORS | TEXTS:
         exprs = [translator.expr(argument.unnest()) for argument in arguments]
         if name == "levenshtein" and not all(map(_is_column, exprs[:2])):
-            return _exact(translator.expr(node))
-        return _pairwise(name, exprs)
+            return _exact_term(translator.expr(node))
+        return _pairwise_term(name, exprs)
     if name in {"negative", "abs"} and len(arguments) == 1:
         return _apply_to(name, _term_of(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
@@ -317,7 +317,7 @@ def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
 CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
-def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
+def _pairwise_term(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
     """A function of two columns; values of anything else would have to be computed first."""
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
         return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)

@@ -32,7 +32,7 @@ def spark_name(kind: pa.DataType | str) -> str:
     if match := _DECIMAL.fullmatch(text):
         return f"decimal({match[1]},{match[2]})"
     if match := _NESTED.fullmatch(text):
-        return _nested(match[1], _parts(match[2]))
+        return _spark_name_of_nested(match[1], _parts(match[2]))
     return _NAMES.get(text, text)
 
 
@@ -50,7 +50,7 @@ def spark_column(text: str) -> str:
     return text
 
 
-def _nested(kind: str, parts: list[str]) -> str:
+def _spark_name_of_nested(kind: str, parts: list[str]) -> str:
     """Return Spark's name of an array, struct or map from the parts of Arrow's, such as `item: int64`."""
     if kind == "map":
         return f"map<{','.join(map(spark_name, parts))}>"

@@ -110,7 +110,7 @@ def _bitwise(template: str) -> Handler:
     return handle
 
 
-def _target(node: exp.DataType) -> Type:
+def _cast_target(node: exp.DataType) -> Type:
     """The type that a cast names; raises Refusal if it can't be translated."""
     if node.this in CAST_TARGETS and not node.expressions:
         return CAST_TARGETS[node.this]
@@ -124,7 +124,7 @@ def _target(node: exp.DataType) -> Type:
 
 
 def _cast(self: Translator, node: exp.Cast) -> Expr:
-    value, to = self.expr(node.this), _target(node.to)
+    value, to = self.expr(node.this), _cast_target(node.to)
     return (try_cast if node.args.get("safe") else cast)(value, to, self.dialect)
 
 

@@ -133,14 +133,14 @@ def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array(values >= 0.5)
     if pa.types.is_decimal(kind):
-        return pa.array([_decimal(value, kind) for value in values.tolist()], kind)
+        return pa.array([_to_decimal(value, kind) for value in values.tolist()], kind)
     if not is_whole(kind):
         return pa.array(values).cast(kind, safe=False)
     integers = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
     return (integers.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else integers).cast(kind, safe=False)
 
 
-def _decimal(value: float, kind: pa.DataType) -> Decimal | None:
+def _to_decimal(value: float, kind: pa.DataType) -> Decimal | None:
     number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=400))
     return number if len(number.as_tuple().digits) <= kind.precision else None
 

@@ -107,10 +107,10 @@ class NearMissSearch:
             return
         for missed, at in self._sole_refusals(pairs, conjuncts, targets):
             rows = pairs.take(at[: self.most - len(missed.rows)])
-            missed.values += self._compared(rows, missed.conjunct)
+            missed.values += self._format_compared(rows, missed.conjunct)
             missed.rows += [{stream: int(refs[one]) for stream, refs in rows.rows.items()} for one in range(len(rows))]
 
-    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
+    def _format_compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
         """Return for each pair the operands of a conjunct as text."""
         sides = side_values_of(self.comparisons, conjunct, pairs) if len(pairs) else []
         texts = (format_values(sides, at, format_plain) for at in range(len(pairs)))

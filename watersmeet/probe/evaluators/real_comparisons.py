@@ -31,16 +31,16 @@ class Comparisons:
 
     def possible(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct may be TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._possible, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_possible, conjunct))
 
-    def _possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         return np.flatnonzero(self._masks(block, conjunct)[0])
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct isn't certainly TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._unsure, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
 
-    def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         return np.flatnonzero(~self._masks(block, conjunct)[1])
 
     def _masks(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:

@@ -50,9 +50,9 @@ class Sql:
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where the answer of a conjunct can't be trusted."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._unsure, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
 
-    def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         assert conjunct.unsure is not None
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
         # If the test itself raises, Spark decides, and reports what is wrong and where.

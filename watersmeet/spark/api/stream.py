@@ -139,7 +139,7 @@ def stream(
         frame = check_frame(f"Stream '{name}'", frame)
         check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
-    column = _time_column(name, schema.names, time)
+    column = _find_time_column(name, schema.names, time)
     if isinstance(frame, JoinDefinition) and delay is None and frame.time_window(column) is None:
         raise DefinitionError(
             f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
@@ -264,7 +264,7 @@ def check_text(what: str, value: object, example: str, several: str = "") -> Non
     raise DefinitionError(f"{what} must be a string such as '{example}', not {kind}{hint}.")
 
 
-def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
+def _find_time_column(stream: str, columns: Sequence[str], time: str) -> str:
     """Return the time column as the stream spells it; raises DefinitionError if none or several have the name."""
     matches = [column for column in columns if column == time] or [c for c in columns if c.lower() == time.lower()]
     alike = [column for column in columns if matches and column.lower() == matches[0].lower()]

@@ -34,10 +34,10 @@ def _parts(value: Column, kind: T.DataType) -> list[Column]:
         return [null, F.size(value), F.array_sort(hashes)]
     if isinstance(kind, T.VariantType):
         return [null, F.to_json(value), F.schema_of_variant(value)]
-    return [null, *_plain(value, kind)]
+    return [null, *_scalar_parts(value, kind)]
 
 
-def _plain(value: Column, kind: T.DataType) -> list[Column]:
+def _scalar_parts(value: Column, kind: T.DataType) -> list[Column]:
     """Return what to hash of a value without parts: texts by their bytes, and -0.0 apart from 0.0."""
     if isinstance(kind, T.StringType) and not _is_binary(kind):
         return [value.cast("binary")]  # texts that are equal by a collation may still be different content

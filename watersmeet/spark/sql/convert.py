@@ -122,7 +122,7 @@ class Converter:
     def _like(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode:
         like = exp.Like(this=children[0], expression=children[1])
         escape = str(part.handle.escapeChar())
-        return like if escape == "\\" else exp.Escape(this=like, expression=_expr_node(_text(escape)))
+        return like if escape == "\\" else exp.Escape(this=like, expression=_expr_node(_text_literal(escape)))
 
     def _case(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode:
         pairs = zip(children[0::2], children[1::2], strict=False)
@@ -182,11 +182,11 @@ def literal(handle: Any) -> Expr | None:
         kind = Type("decimal", handle.dataType().precision(), handle.dataType().scale())
         text = format(Decimal(value.toString()), "f")
         return Expr(f"CAST({quote(text)} AS {kind.duckdb})", kind, literal=Decimal(text))
-    to_expr = _LITERALS.get(name.split(" (")[0]) or (_interval(name) if name.startswith("interval") else None)
+    to_expr = _LITERALS.get(name.split(" (")[0]) or (_interval_literal(name) if name.startswith("interval") else None)
     return to_expr(value) if to_expr else None
 
 
-def _integer(kind: Type) -> Callable[[Any], Expr]:
+def _integer_literal(kind: Type) -> Callable[[Any], Expr]:
     """Return what turns Spark's integer literal (an int, or big-endian bytes) into an expression of a type."""
 
     def to_expr(value: Any) -> Expr:
@@ -196,7 +196,7 @@ def _integer(kind: Type) -> Callable[[Any], Expr]:
     return to_expr
 
 
-def _interval(name: str) -> Callable[[Any], Expr] | None:
+def _interval_literal(name: str) -> Callable[[Any], Expr] | None:
     """Return what turns Spark's literal of an interval type into an expression; None if it mixes months and days."""
     if "year" in name or "month" in name:
         return lambda value: Expr(f"CAST({int(value)} AS INTEGER)", YEAR_MONTH, literal=int(value))
@@ -205,20 +205,22 @@ def _interval(name: str) -> Callable[[Any], Expr] | None:
     return lambda value: Expr(f"CAST({int(value)} AS BIGINT)", DAY_TIME, literal=int(value))
 
 
-def _real(kind: Type) -> Callable[[Any], Expr]:
+def _real_literal(kind: Type) -> Callable[[Any], Expr]:
     return lambda value: Expr(f"CAST({quote(repr(float(value)))} AS {kind.duckdb})", kind, literal=float(value))
 
 
-def _text(value: Any) -> Expr:
+def _text_literal(value: Any) -> Expr:
     text = value if isinstance(value, str) else str(value.toString())
     return Expr(quote(text), STRING, literal=text)
 
 
 _LITERALS: dict[str, Callable[[Any], Expr]] = {
     "boolean": lambda value: Expr("TRUE" if value else "FALSE", BOOLEAN, literal=bool(value)),
-    "byte": _integer(BYTE), "tinyint": _integer(BYTE), "short": _integer(SHORT), "smallint": _integer(SHORT),
-    "integer": _integer(INT), "int": _integer(INT), "long": _integer(LONG), "bigint": _integer(LONG),
-    "float": _real(FLOAT), "double": _real(DOUBLE), "string": _text,
+    "byte": _integer_literal(BYTE), "tinyint": _integer_literal(BYTE),
+    "short": _integer_literal(SHORT), "smallint": _integer_literal(SHORT),
+    "integer": _integer_literal(INT), "int": _integer_literal(INT),
+    "long": _integer_literal(LONG), "bigint": _integer_literal(LONG),
+    "float": _real_literal(FLOAT), "double": _real_literal(DOUBLE), "string": _text_literal,
     "binary": lambda value: Expr(f"from_hex({quote(bytes(value).hex())})", BINARY),
     "date": lambda value: Expr(f"(DATE '1970-01-01' + CAST({value} AS INTEGER))", DATE, literal=value),
     "timestamp": lambda value: Expr(f"make_timestamptz(CAST({value} AS BIGINT))", TIMESTAMP, literal=value),

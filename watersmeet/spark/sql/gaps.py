@@ -145,26 +145,26 @@ class GapReader:
             return self._reaches(parts[0], not holds)
         if kind == "Between" and holds:
             value, low, high = items(node.parameters())
-            return _both(self._at_most(low, value, strict=False), self._at_most(value, high, strict=False))
+            return _if_both(self._at_most(low, value, strict=False), self._at_most(value, high, strict=False))
         if kind in ("And", "Or"):
             one, two = (self._reaches(part, holds) for part in parts)
-            return _both(one, two) if (kind == "And") == holds else _either(one, two)
+            return _if_both(one, two) if (kind == "And") == holds else _if_either(one, two)
         if holds and (kind == "EqualTo" or (kind == "EqualNullSafe" and {*map(kind_of, parts)} == {"GetStructField"})):
-            return self._equal(*parts)
+            return self._equal_reaches(*parts)
         if kind in _LESS:
             less, more = parts if _LESS[kind][0] == holds else parts[::-1]
             return self._at_most(less, more, strict=_LESS[kind][1] == holds)
         return {}
 
-    def _equal(self, one: Any, two: Any) -> Reaches:
+    def _equal_reaches(self, one: Any, two: Any) -> Reaches:
         """Return how far apart event times are where two values are equal; structs are equal field by field."""
         if kind_of(one) == kind_of(two) == "CreateNamedStruct":
             pairs = zip(*(items(struct.valExprs()) for struct in (one, two)), strict=False)
-            return reduce(_both, (self._equal(*pair) for pair in pairs), {})
+            return reduce(_if_both, (self._equal_reaches(*pair) for pair in pairs), {})
         values = [self._sum(side) for side in (one, two)]
         if kind_of(one) == kind_of(two) == "TruncTimestamp" and _unit_name(one) == _unit_name(two):
             values = [self._unit_start(side) for side in (one, two)]
-        return _both(self._order_reaches(*values, strict=False), self._order_reaches(*values[::-1], strict=False))
+        return _if_both(self._order_reaches(*values, strict=False), self._order_reaches(*values[::-1], strict=False))
 
     def _unit_start(self, node: Any) -> TimeSum | None:
         """Return a start of a unit that is compared with another: clocks set forward move both or neither."""
@@ -178,7 +178,9 @@ class GapReader:
             return self._order_reaches(self._sum(less), limit, strict=strict)
         inner = self._sum(items(less.children())[0])
         other = None if inner is None else inner.negate()
-        return _both(self._order_reaches(inner, limit, strict=strict), self._order_reaches(other, limit, strict=strict))
+        return _if_both(
+            self._order_reaches(inner, limit, strict=strict), self._order_reaches(other, limit, strict=strict)
+        )
 
     def _order_reaches(self, less: TimeSum | None, more: TimeSum | None, *, strict: bool) -> Reaches:
         """Return how far apart two event times are where one value is at most another, or less than it."""
@@ -260,7 +262,7 @@ class GapReader:
         if kind_of(inner) != "Divide":
             value = self._sum(inner)
             return None if value is None or not value.scale else _round_down(value, value.scale)
-        value, factor = (self._sum(_uncast(part)) for part in items(inner.children()))
+        value, factor = (self._sum(_without_cast(part)) for part in items(inner.children()))
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
         whole = factor.low.denominator == 1 and not value.grain % value.scale
@@ -415,7 +417,7 @@ class GapReader:
         drift = (0, 0) if not zoned else self._clocks.stretch(unit) if unit <= DAY else (self._clocks.drift(unit),) * 2
         return value.plus(1 - unit - drift[0], drift[1], grain=Fraction(1))
 
-    def _same(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+    def _sum_of_first(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
         return self._sum(parts[0])
 
     def _negate(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
@@ -443,7 +445,7 @@ _READERS: dict[str, Callable[[GapReader, Any, Sequence[Any]], TimeSum | None]] =
     **dict.fromkeys(("TimestampAddInterval", "TimeAdd"), GapReader._shift),
     "TimestampAddYMInterval": GapReader._shift_months,
     "TimestampAdd": GapReader._shift_units,
-    "DatetimeSub": GapReader._same,
+    "DatetimeSub": GapReader._sum_of_first,
     **dict.fromkeys(("SubtractTimestamps", "SubtractDates", "DateDiff"), GapReader._difference),
     "TimestampDiff": GapReader._difference_in_units,
     "TruncTimestamp": GapReader._truncate,
@@ -474,7 +476,7 @@ def _unit_name(node: Any) -> str:
     return UNITS.get(name, name)
 
 
-def _uncast(node: Any) -> Any:
+def _without_cast(node: Any) -> Any:
     """Return a number without a cast to double."""
     is_double = kind_of(node) == "Cast" and str(node.dataType().simpleString()) == "double"
     return items(node.children())[0] if is_double else node
@@ -486,9 +488,9 @@ def _is_span(node: Any) -> bool:
     return type_.startswith("interval ") and not {"year", "month"} & {*type_.split()}
 
 
-def _both(one: Reaches, two: Reaches) -> Reaches:
+def _if_both(one: Reaches, two: Reaches) -> Reaches:
     return {pair: min(reaches[pair] for reaches in (one, two) if pair in reaches) for pair in {*one, *two}}
 
 
-def _either(one: Reaches, two: Reaches) -> Reaches:
+def _if_either(one: Reaches, two: Reaches) -> Reaches:
     return {pair: max(one[pair], two[pair]) for pair in {*one} & {*two}}

@@ -138,7 +138,7 @@ class _JoinBuilder:
         [!] To Spark a comma is one more join: joins after it apply to all relations before them, unless a setting
         changes that.
         """
-        first, *others = ((self._single(relation), relation.joins) for relation in relations)
+        first, *others = ((self._single_draft(relation), relation.joins) for relation in relations)
         draft = reduce(self._join, first[1], first[0])
         for single, joins in others:
             if self._joins_precede_commas:
@@ -152,13 +152,13 @@ class _JoinBuilder:
         setting = self._spark.conf.get("spark.sql.ansi.relationPrecedence", "false")
         return setting == "true" and dialect_of(self._spark).ansi
 
-    def _single(self, relation: Relation) -> Draft:
+    def _single_draft(self, relation: Relation) -> Draft:
         return Draft.of(relation.first.name, self._sources[relation.first.name])
 
     def _product(self, one: Draft, two: Draft) -> Draft:
-        return self._extensible(one).product(self._extensible(two))
+        return self._make_extensible(one).product(self._make_extensible(two))
 
-    def _extensible(self, draft: Draft) -> Draft:
+    def _make_extensible(self, draft: Draft) -> Draft:
         """Return a draft to which required streams can be added.
 
         [!] They can't be added to an as-of join: its partners are no later than the streams before it, not than all.
@@ -169,7 +169,7 @@ class _JoinBuilder:
         """Return a draft with one more stream."""
         name, (on, using) = join.stream.name, self._condition(draft, join)
         right = Draft.of(name, self._sources[name])
-        draft = self._extensible(draft) if draft.is_full or join.kind == "inner" else draft
+        draft = self._make_extensible(draft) if draft.is_full or join.kind == "inner" else draft
         if join.kind in ("right", "full"):
             return self._join_right(draft, right, join, on, using)
         if draft.may_lack(self._names(draft.product(right)).streams(on)):
@@ -364,10 +364,10 @@ Resolve = Callable[[list[str]], Attribute | None]
 
 def _null_rejecting(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
     """Return columns whose NULL keeps a condition from being TRUE; there may be others."""
-    return frozenset(_rejected_nulls(condition, resolve))
+    return frozenset(_not_null_columns(condition, resolve))
 
 
-def _rejected_nulls(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+def _not_null_columns(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
     """Yield the columns that can't be NULL where a condition is TRUE, as far as its operators say."""
     if part.kind in COMPARISONS:
         for side in part.children:
@@ -375,7 +375,7 @@ def _rejected_nulls(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
     elif part.kind in ("In", "IsNotNull") or _is_between(part):
         yield from _strict_columns(part.children[0], resolve)
     elif part.kind == "Not" and (part.children[0].kind in {*COMPARISONS, "In"} or _is_between(part.children[0])):
-        yield from _rejected_nulls(part.children[0], resolve)
+        yield from _not_null_columns(part.children[0], resolve)
 
 
 def _strict_columns(value: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:

@@ -202,9 +202,11 @@ def check(selection: Selection, frame: DataFrame) -> DataFrame:
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
         spans = error_spans(error)
-        raise _not_row_by_row(selection, frame) or _error_at(selection, problem, spans[0] if spans else None) from None
+        raise _find_not_row_by_row(selection, frame) or _error_at(
+            selection, problem, spans[0] if spans else None
+        ) from None
     if _operators(results) - ROW_BY_ROW:
-        raise _not_row_by_row(selection, frame) or _error_at(selection, f"The list {OTHERWISE}.", None)
+        raise _find_not_row_by_row(selection, frame) or _error_at(selection, f"The list {OTHERWISE}.", None)
     try:
         names = [name.lower() for name in results.columns]
     except PySparkException as error:
@@ -229,7 +231,7 @@ def _parse(text: str, spark: SparkSession) -> Any:
         with without_error_log():
             plan = _parser(spark).parsePlan(PREFIX + text)
     except ParseException as error:
-        raise _not_a_list(text, error) from None
+        raise _list_error(text, error) from None
     except (PySparkException, Py4JError) as error:
         raise SqlError(f"select: {error_sentence(error)}.", text, 0, len(text)) from None
     kind = kind_of(plan)
@@ -244,7 +246,7 @@ def _parse(text: str, spark: SparkSession) -> Any:
     return plan
 
 
-def _not_a_list(text: str, error: ParseException) -> SqlError:
+def _list_error(text: str, error: ParseException) -> SqlError:
     """Return the error for a list that Spark can't parse, which underlines where Spark stopped."""
     if re.search(r"\*[^,]*\bREPLACE\s*\(", text, re.IGNORECASE):
         problem = "Spark SQL has no REPLACE here; write a.* EXCEPT (x), and the new x as an item of its own."
@@ -451,7 +453,7 @@ class _TextReader(ListReader):
         return SqlError(f"select: {problem}", self._text, *_clip(self._text, *span))
 
 
-def _not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
+def _find_not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
     """Return the error that underlines the innermost call which Spark does not compute row by row, if any.
 
     Has Spark parse and analyse each call by itself, with its error log off; runs no job.

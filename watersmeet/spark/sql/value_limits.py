@@ -235,7 +235,7 @@ class ValueLimits(ABC):
         if size is not None and size > limits().value_bytes:
             raise self._error(f"{_too_large(part)}.", part)
 
-    def _limited(self, part: ParsedNode, size: Column, value: Column) -> Column:
+    def _limit_value(self, part: ParsedNode, size: Column, value: Column) -> Column:
         """Return a value that raises if a size is beyond the limit."""
         error = F.raise_error(F.lit(_too_large(part)))
         return F.when(size > limits().value_bytes, error).otherwise(value)
@@ -272,7 +272,7 @@ class MakerLimits(ValueLimits):
         """Return the call with a test of the argument that decides its size."""
         maker, columns = MAKERS[name_of(part)], [self._builder.column(child) for child in children]
         size = maker.bytes(list(zip(columns, self._types[part][0], strict=False)))
-        tested = self._builder.node(self._limited(part, size, columns[maker.at]))
+        tested = self._builder.node(self._limit_value(part, size, columns[maker.at]))
         arguments = [tested if at == maker.at else child for at, child in enumerate(children)]
         return self._builder.with_children(part, arguments)
 
@@ -321,7 +321,7 @@ class UntrustedLimits(ValueLimits):
         if name_of(part) in HOLDERS:
             value = self._builder.column(self._make(part, children))
             _, kind = self._types[part]
-            return self._builder.node(bind(value, lambda value: self._limited(part, width(value, kind), value)))
+            return self._builder.node(bind(value, lambda value: self._limit_value(part, width(value, kind), value)))
         return self._builder.node(self._test_first(part, [self._builder.column(child) for child in children]))
 
     def _test_first(self, part: ParsedNode, columns: list[Column]) -> Column:
@@ -332,7 +332,7 @@ class UntrustedLimits(ValueLimits):
             arguments = [variable(at) if at in varying else column for at, column in enumerate(columns)]
             nodes = [self._builder.node(argument) for argument in arguments]
             value = self._builder.column(self._make(part, nodes))
-            return self._limited(part, self._bound(part, arguments), value)
+            return self._limit_value(part, self._bound(part, arguments), value)
 
         if not varying:
             return call(lambda at: columns[at])

@@ -296,12 +296,12 @@ class _WhereCompiler:
         text, hidden = self._text.of(part), self._hoist.hidden.get(part)
         names_all = self._names.streams(part).issuperset(partners)
         if hidden is not None and names_all and self._streams[hidden.column.stream].window.rows is None:
-            return _CompiledTest.of(hidden, text, self._fixed(part, text))
-        ordinary = replace(self._conjunct(part, text, careful=False), fixed=self._fixed(part, text))
+            return _CompiledTest.of(hidden, text, self._fixed_column(part, text))
+        ordinary = replace(self._conjunct(part, text, careful=False), fixed=self._fixed_column(part, text))
         careful = self._conjunct(part, text, careful=True)
         return _CompiledClause((ordinary.after_on(partners),), (careful.after_on(partners),))
 
-    def _fixed(self, part: ParsedNode, text: str) -> FixedColumn | None:
+    def _fixed_column(self, part: ParsedNode, text: str) -> FixedColumn | None:
         """Return the column that a conjunct `column = literal` fixes to one value; None for any other conjunct.
 
         [!] Only by a plain literal: values that Spark computes or casts may differ, and beside a CHAR it pads them.
@@ -319,9 +319,9 @@ class _WhereCompiler:
         try:
             return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
-            return self._opaque(part, text, refusal.problem.split(";")[0].rstrip("."))
+            return self._conjunct_left_to_spark(part, text, refusal.problem.split(";")[0].rstrip("."))
 
-    def _opaque(self, part: ParsedNode, text: str, why: str) -> Conjunct:
+    def _conjunct_left_to_spark(self, part: ParsedNode, text: str, why: str) -> Conjunct:
         """Return a conjunct that only Spark can decide."""
         translator = self._translator()
         for call in self._names.calls(part):
