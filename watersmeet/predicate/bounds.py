@@ -87,7 +87,7 @@ class Interval:
         return Interval(self.high and self.high.negate(), self.low and self.low.negate())
 
     def mirror_with_nan(self) -> "Interval":
-        """The interval of a negated DOUBLE: it has NaN unless `high` excludes that, as x - NaN > 5 is TRUE."""
+        """The interval of a negated DOUBLE: it includes NaN unless `high` excludes it, as x - NaN > 5 is TRUE."""
         mirror = self.mirror()
         if self.high is None or mirror.high is None:
             return replace(mirror, high=None)
@@ -281,18 +281,18 @@ def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
     """The texts that a condition limits, on either side of a comparison or by a prefix."""
     if isinstance(node, exp.Between):
         for value, low, high in _texts(translator, node.this, node.args["low"], node.args["high"]):
-            yield value, _first(low), _first(high)
-            yield low, None, _first(value)
-            yield high, _first(value), None
+            yield value, _first_number(low), _first_number(high)
+            yield low, None, _first_number(value)
+            yield high, _first_number(value), None
     elif type(node) in SIDES:
         has_low, has_high = SIDES[type(node)]
         for left, right in _texts(translator, node.this, node.args["expression"]):
-            yield left, _first(right) if has_low else None, _first(right) if has_high else None
-            yield right, _first(left) if has_high else None, _first(left) if has_low else None
+            yield left, _first_number(right) if has_low else None, _first_number(right) if has_high else None
+            yield right, _first_number(left) if has_high else None, _first_number(left) if has_low else None
     else:
         for value, prefix in _prefixes(node, translator):
             if prefix.literal != "":
-                yield value, _first(prefix), _last(prefix)
+                yield value, _first_number(prefix), _last_number(prefix)
 
 
 def _prefixes(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
@@ -313,11 +313,11 @@ def _texts(translator: Translator, *nodes: SqlNode) -> Sequence[tuple[Expr, ...]
     return [exprs] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in exprs) else []
 
 
-def _first(text: Expr) -> Expr:
+def _first_number(text: Expr) -> Expr:
     """The number of a text, the least of all texts that begin with it."""
     return strict_expr(f"ws_text({text.sql})", DOUBLE, (text,))
 
 
-def _last(text: Expr) -> Expr:
+def _last_number(text: Expr) -> Expr:
     """The greatest number of the texts that begin with this one."""
     return strict_expr(f"ws_text_last({text.sql})", DOUBLE, (text,))

@@ -174,7 +174,7 @@ class _GreatCircleReader(FormulaReader):
     def _by_haversine(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
         """The latitudes of `sin²(Δφ / 2) + …` where the rest is not negative within the limits of latitudes."""
         summands = [self.product(part) for part in self.summands(node)]
-        halves = [half for product in summands if product and (half := self._half(product)) is not None]
+        halves = [half for product in summands if product and (half := self._half_angle(product)) is not None]
         if len(halves) != 1 or len(summands) != 2:
             return None
         half, terms = halves[0], self.linear(halves[0]) or {}
@@ -183,11 +183,11 @@ class _GreatCircleReader(FormulaReader):
             return None
         steepest = dict.fromkeys(terms, 2 * factor)
         for product in summands:
-            if product is None or (self._half(product) is None and not self._is_positive(product, steepest)):
+            if product is None or (self._half_angle(product) is None and not self._is_positive(product, steepest)):
                 return None
         return self._pair([self._latitude(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
 
-    def _half(self, product: Product) -> SqlNode | None:
+    def _half_angle(self, product: Product) -> SqlNode | None:
         """The angle whose sine is squared, if a product is nothing else."""
         if product.constant != 1 or len(product.factors) != 2 or len({*map(self.key, product.factors)}) != 1:
             return None

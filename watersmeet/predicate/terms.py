@@ -2,7 +2,7 @@
 
 Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
 comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound on the error; Spark decides only the
-pairs that are closer to the border than that.
+pairs that are closer to the threshold than that.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
         inner = bare.this.unnest()
         yield _comparison(NEGATED[SIGNS[type(inner)]], inner.this, inner.expression, translator)
     else:
-        raise Refusal("This is no comparison.")
+        raise Refusal("This is not a comparison.")
 
 
 def _comparison(sign: Sign, left: SqlNode, right: SqlNode, translator: Translator) -> Comparison:
@@ -225,7 +225,7 @@ def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
         return _cast_to(_term_of(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
         return _call_term(bare, translator)
-    raise Refusal("This is no term.")
+    raise Refusal("This is not a term.")
 
 
 def _raises_error(expr: Expr) -> bool:
@@ -262,7 +262,7 @@ def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTe
 def _shared_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
     type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
     if type_ is None or type_.kind not in FRACTIONAL:
-        raise Refusal("These are no real numbers.")
+        raise Refusal("These are not real numbers.")
     return type_
 
 
@@ -336,7 +336,7 @@ def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column,
     """The columns that two arguments are: of that type, or arrays of floats."""
     for argument in arguments:
         if not _is_column(argument):
-            raise Refusal(f"{name} of what is no column is left to others.")
+            raise Refusal(f"{name} of anything but columns is left to others.")
         if (argument.type.element if type_ == FLOAT else argument.type) != type_:
             raise Refusal(f"{name} takes other types.")
     one, two = (next(iter(argument.columns)) for argument in arguments)

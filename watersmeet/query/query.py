@@ -61,11 +61,11 @@ class NestedTimes:
         """
         if mark is None or self.window is None or self.window.span is None:
             return None
-        earliest = [max(_earliest(window, mark) for window in side) for side in self.waits]
-        return _earliest(self.window, min(earliest, default=mark))
+        earliest = [max(_earliest_time(window, mark) for window in side) for side in self.waits]
+        return _earliest_time(self.window, min(earliest, default=mark))
 
 
-def _earliest(window: Window, high: int) -> int:
+def _earliest_time(window: Window, high: int) -> int:
     return int(window.earliest(np.array([high]))[0])
 
 

@@ -2,7 +2,7 @@
 
 Addition, multiplication, division and square roots are the same everywhere if their operands are. Transcendental
 functions are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
-can't hold (NaN, infinities, a divisor that may be 0, the border of a domain) has an infinite radius, and Spark decides.
+can't hold (NaN, infinities, a divisor that may be 0, the edge of a domain) has an infinite radius, and Spark decides.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _is_single(ball: Ball) -> bool:
 
 
 def _decide_float_block(sign: Sign, left: Ball, right: Ball) -> tuple[Mask, Mask]:
-    """`_decide_block` for floats of one radius against a constant: compared as floats, its borders moved outwards."""
+    """`_decide_block` for floats of one radius against a constant: compared as floats, thresholds moved outwards."""
     apart = float(left.radius + right.radius) * (1 + 2.0**-48)
     borders = [np.float32(float(right.value) + side * apart) for side in (-1, 1)]
     low, high = np.nextafter(borders[0], np.float32(-np.inf)), np.nextafter(borders[1], np.float32(np.inf))
@@ -151,7 +151,7 @@ SINGLE: dict[Sign, Callable[[NDArray[Any], np.float32, np.float32], tuple[Mask, 
     "=": lambda value, low, high: ((value >= low) & (value <= high), np.zeros(value.shape, dtype=bool)),
     "<>": lambda value, low, high: (np.ones(value.shape, dtype=bool), (value < low) | (value > high)),
 }
-"""Whether a comparison may be TRUE and whether it certainly is, for floats against a border between two others."""
+"""Whether a comparison may be TRUE and whether it certainly is, for floats against a threshold between two others."""
 OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 

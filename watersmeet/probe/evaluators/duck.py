@@ -89,7 +89,7 @@ class Duck:
         """Return the positions of the rows for which every condition is TRUE."""
         self._admit(conditions)
         with self._as_table(columns, rows) as connection:
-            positions = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
+            positions = connection.execute(f"SELECT i FROM t WHERE {_conjunction(conditions)}").fetchnumpy()["i"]
         return np.asarray(positions, dtype=np.int64)
 
     def attempt(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints | None:
@@ -159,7 +159,7 @@ class Duck:
         with self._connection.cursor() as cursor:
             _register(cursor, "l", left, "i", sizes[0])
             _register(cursor, "r", right, "j", sizes[1])
-            for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_all(conditions)}"):
+            for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_conjunction(conditions)}"):
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
 
     def find_unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
@@ -170,7 +170,7 @@ class Duck:
         with self._connection.cursor() as cursor:
             _register(cursor, "l", left, "i", sizes[0])
             _register(cursor, "r", right, "j", sizes[1])
-            query = f"SELECT i FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE {_all(conditions)}) ORDER BY i"
+            query = f"SELECT i FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE {_conjunction(conditions)}) ORDER BY i"
             return np.asarray(cursor.execute(query).fetchnumpy()["i"], dtype=np.int64)
 
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
@@ -188,7 +188,7 @@ class Duck:
         try:
             return self.filter(columns, [conjunct.condition], rows)
         except VALUE_ERRORS as error:
-            at = self._first_failing(columns, conjunct.condition, 0, rows)
+            at = self._find_first_failing(columns, conjunct.condition, 0, rows)
             row = ", ".join(
                 f"{names[name]} = {shorten(value_at(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
@@ -213,7 +213,7 @@ class Duck:
             self.find_denied(first, condition, half), self.find_denied(second, condition, rows - half) + half
         )
 
-    def _first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
+    def _find_first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
         """Return the first row for which a condition raises, by bisection; rows `start` to `end` must hold one."""
         while end - start > 1:
             middle = (start + end) // 2
@@ -274,7 +274,7 @@ def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Record
         yield block
 
 
-def _all(conditions: Sequence[str]) -> str:
+def _conjunction(conditions: Sequence[str]) -> str:
     return " AND ".join(f"({condition})" for condition in conditions)
 
 

@@ -42,9 +42,9 @@ class Sql:
 
     def not_denied(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct that may raise holds, and all of each piece of the block for which it raises."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._not_denied, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_not_denied, conjunct))
 
-    def _not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.condition], len(block))
         return np.arange(len(block)) if positions is None else positions
 

@@ -164,7 +164,7 @@ def read(spark: SparkSession, path: str, kind: T.StructType, what: str) -> DataF
     )
     if format is None:
         raise DefinitionError(
-            f"{what}: {path} holds no file whose name ends in one of {', '.join(FORMATS)}, and is no Delta table."
+            f"{what}: {path} holds no file whose name ends in one of {', '.join(FORMATS)}, and is not a Delta table."
         )
     if format == "csv":
         return _csv(spark, path, kind)

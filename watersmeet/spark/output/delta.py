@@ -57,7 +57,7 @@ class DeltaSink(Sink):
         Raises:
             StateError: If it is.
         """
-        last = self._last()
+        last = self._last_batch()
         if last is not None and last > batch:
             raise StateError(
                 f"The Delta table at {self.path} has this query's results up to batch {last}, and the checkpoint is at "
@@ -65,7 +65,7 @@ class DeltaSink(Sink):
                 "checkpoint."
             )
 
-    def _last(self) -> int | None:
+    def _last_batch(self) -> int | None:
         """Return the last batch in the table; None if it has none, or Delta isn't loaded."""
         jvm: Any = self.spark._jvm
         if _load_log_class(self.spark) is None:

@@ -102,7 +102,7 @@ class Mover:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            aside = _aside(target)
+            aside = _hidden_name(target)
             shutil.copyfile(origin, aside)
             if self.durable:
                 sync_bytes([aside])
@@ -114,7 +114,7 @@ class Mover:
         here, (system, origin) = self.root[0], source
         if not _is_file(here, target):
             # [!] In an object store a file appears once it is complete; elsewhere while it is being written.
-            aside = target if isinstance(here, _OBJECT_STORES) else _aside(target)
+            aside = target if isinstance(here, _OBJECT_STORES) else _hidden_name(target)
             pafs.copy_files(origin, aside, system, here)
             if aside != target:
                 here.move(aside, target)
@@ -125,7 +125,7 @@ def _is_file(system: pafs.FileSystem, path: str) -> bool:
     return bool(system.get_file_info(path).type == pafs.FileType.File)
 
 
-def _aside(target: str) -> str:
+def _hidden_name(target: str) -> str:
     folder, name = os.path.split(target)
     return f"{folder}/.{name}"
 

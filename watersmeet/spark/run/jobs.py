@@ -181,13 +181,13 @@ def decide_cases(where: Where, query: Query, frame: DataFrame) -> DataFrame:
     rows = whole.union(lacking).withColumn(_CASE, F.coalesce(_CASE, own))
     by_case = rows.repartition(frame.sparkSession.sparkContext.defaultParallelism, _CASE)
     if query.as_of_streams:
-        return _newest(by_case)
+        return _newest_candidates(by_case)
     some = F.max(F.col(_ROLE) == PAIR).over(Window.partitionBy(_CASE))
     claims = by_case.withColumn(_SOME, some).where(F.col(_ROLE) != PAIR)
     return claims.where(F.col(_SOME) == (F.col(_ROLE) == SOME))
 
 
-def _newest(rows: DataFrame) -> DataFrame:
+def _newest_candidates(rows: DataFrame) -> DataFrame:
     """Return the newest candidate of each case; its claim if it has no candidate."""
     newest = [F.col(name).desc() for name in (_NEWEST, _CONTENT)]
     by_age = Window.partitionBy(_CASE).orderBy(F.col(_ROLE) != CANDIDATE, *newest)

@@ -24,7 +24,7 @@ def width(value: Column, kind: T.DataType) -> Column:
     """Return roughly how many bytes a value of a type takes; never NULL."""
     if not is_variable_width(kind):
         return F.lit(_fixed_width(kind)).cast("long")
-    return F.lit(FIXED) + F.coalesce(_inside(value, kind), F.lit(0).cast("long"))
+    return F.lit(FIXED) + F.coalesce(_variable_width(value, kind), F.lit(0).cast("long"))
 
 
 def _fixed_width(kind: T.DataType) -> int:
@@ -32,7 +32,7 @@ def _fixed_width(kind: T.DataType) -> int:
     return sum(_fixed_width(field.dataType) for field in kind) if isinstance(kind, T.StructType) else FIXED
 
 
-def _inside(value: Column, kind: T.DataType) -> Column:
+def _variable_width(value: Column, kind: T.DataType) -> Column:
     """Return the bytes that a value takes beside its place in a row; NULL for NULL."""
     match kind:
         case T.ArrayType(elementType=element):

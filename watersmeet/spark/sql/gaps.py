@@ -283,7 +283,7 @@ class GapReader:
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
         unit = value.scale * factor.low
-        high = _rounding(value, unit)
+        high = _rounding_error(value, unit)
         low = Fraction(0) if kind_of(node) == "Pmod" else -high
         return TimeSum({}, low, high, value.scale, _common_grain(value.grain, unit), factor.low)
 
@@ -456,7 +456,9 @@ _READERS: dict[str, Callable[[GapReader, Any, Sequence[Any]], TimeSum | None]] =
 
 def _round_down(value: TimeSum, unit: Fraction) -> TimeSum:
     """Return a value rounded down to whole units, in that unit."""
-    return value.plus(-_rounding(value, unit), 0, scale=unit, grain=unit, most=value.most * value.scale / unit + 1)
+    return value.plus(
+        -_rounding_error(value, unit), 0, scale=unit, grain=unit, most=value.most * value.scale / unit + 1
+    )
 
 
 def _cut_off(value: TimeSum, unit: Fraction) -> TimeSum:
@@ -464,7 +466,7 @@ def _cut_off(value: TimeSum, unit: Fraction) -> TimeSum:
     return _round_down(value, unit).plus(0, unit)
 
 
-def _rounding(value: TimeSum, unit: Fraction) -> Fraction:
+def _rounding_error(value: TimeSum, unit: Fraction) -> Fraction:
     """Return the most by which rounding to whole units changes a value."""
     return unit - value.grain if value.grain and not unit % value.grain else unit
 

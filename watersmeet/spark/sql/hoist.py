@@ -261,9 +261,9 @@ class Hoist:
 
     def _kind(self, value: SparkColumn, stream: int) -> T.DataType:
         """Return the type of a value over the columns of a stream."""
-        return self._over(stream).select(value.alias("c")).schema[0].dataType
+        return self._empty_frame(stream).select(value.alias("c")).schema[0].dataType
 
-    def _over(self, stream: int) -> DataFrame:
+    def _empty_frame(self, stream: int) -> DataFrame:
         """Return an empty frame with the columns of a stream; cached, as it takes Spark a while to create one."""
         if stream not in self._empty:
             self._empty[stream] = self._spark.createDataFrame([], number_columns(self._kinds[stream]))
@@ -273,7 +273,7 @@ class Hoist:
         """Tell whether Spark can plan a value; it can't if a constant in it raises."""
         try:
             with without_error_log():
-                self._over(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
+                self._empty_frame(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
         except PySparkException:
             return False
         return True

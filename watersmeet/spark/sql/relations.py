@@ -290,7 +290,7 @@ class _JoinBuilder:
 
         [!] Except as-of streams: WHERE tests the newest partner, it does not choose it.
         """
-        names = {attribute.stream for attribute in _null_rejecting(part, self._resolver(draft))}
+        names = {attribute.stream for attribute in _null_rejecting_columns(part, self._resolver(draft))}
         for root in {draft.root(name) for name in names if draft.may_lack([name])}:
             if draft.is_full or draft.how[root] == "left":
                 draft = _require(draft, root)
@@ -311,7 +311,9 @@ class _JoinBuilder:
         if column is None or value.names[-1].lower() != column.column or draft.how.get(column.stream) != "left":
             return None
         on = conjuncts_of(parse(self._spark, draft.on[column.stream])) if column.stream in draft.on else []
-        never_null = {attribute for condition in on for attribute in _null_rejecting(condition, self._resolver(draft))}
+        never_null = {
+            attribute for condition in on for attribute in _null_rejecting_columns(condition, self._resolver(draft))
+        }
         never_null.add(Attribute(column.stream, draft.streams[column.stream]._ws_part.time.lower()))
         is_read = column.stream in self._names(draft).streams(others)
         return column.stream if column in never_null and not is_read else None
@@ -362,7 +364,7 @@ Resolve = Callable[[list[str]], Attribute | None]
 """Returns the column that a name means; None if it is ambiguous or unknown."""
 
 
-def _null_rejecting(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
+def _null_rejecting_columns(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
     """Return columns whose NULL keeps a condition from being TRUE; there may be others."""
     return frozenset(_not_null_columns(condition, resolve))
 

@@ -91,10 +91,10 @@ class Selection:
     def _project(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Return the selected columns of a frame, after those in `beside`; Spark analyses the parsed list again."""
         if not beside:
-            return _over(self.plan, frame)
+            return _apply_to(self.plan, frame)
         builder = NodeBuilder(frame.sparkSession)
         nodes = [*map(builder.attribute, beside), *_items(self.plan)]
-        return _over(builder.project(nodes, self.plan.child()), frame)
+        return _apply_to(builder.project(nodes, self.plan.child()), frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +466,7 @@ def _find_not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | N
         span = origin.startIndex().get(), origin.stopIndex().get() + 1
         try:
             with without_error_log():
-                values = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
+                values = _apply_to(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
         except (AnalysisException, ParseException):
             continue
         operators = _operators(values) - ROW_BY_ROW
@@ -488,7 +488,7 @@ def _parser(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().sqlParser()
 
 
-def _over(plan: Any, frame: DataFrame) -> DataFrame:
+def _apply_to(plan: Any, frame: DataFrame) -> DataFrame:
     """Return the plan of a list applied to a frame."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm

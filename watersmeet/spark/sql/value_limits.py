@@ -229,7 +229,8 @@ class ValueLimits(ABC):
         """Tell whether the size of a call is a constant; refuses one beyond the limit."""
 
     @abstractmethod
-    def _guard(self, part: ParsedNode, children: list[Any]) -> Any: ...
+    def _guard(self, part: ParsedNode, children: list[Any]) -> Any:
+        """Return the call as a node of Spark that raises if its value would be too large."""
 
     def _refuse_large(self, part: ParsedNode, size: float | None) -> None:
         if size is not None and size > limits().value_bytes:
