@@ -52,13 +52,13 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     elif sign == "div" and kinds <= INTEGRAL.keys():
         left, right = cast(left, LONG, dialect), cast(right, LONG, dialect)
     if "decimal" in kinds and kinds <= NUMERIC and not kinds & FRACTIONAL:
-        return _decimal(sign, left, right, dialect)
+        return _decimal_operation(sign, left, right, dialect)
     type_ = common_type(left.type, right.type, ansi=dialect.ansi)
     if type_ is None or type_.kind not in NUMERIC:
         raise Refusal(f"{sign} is not defined for {left.type} and {right.type}.")
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
     if sign in SPANS:
-        return _integer(sign, left, right, dialect) if type_.kind in INTEGRAL else _compute(sign, left, right)
+        return _integer_operation(sign, left, right, dialect) if type_.kind in INTEGRAL else _compute(sign, left, right)
     return _divide(sign, left, right, dialect)
 
 
@@ -80,7 +80,7 @@ def _compute(sign: str, left: Expr, right: Expr) -> Expr:
     return strict_expr(f"({left.sql} {sign} {right.sql})", left.type, (left, right))
 
 
-def _integer(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+def _integer_operation(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """Integer arithmetic: beyond the type's width it raises in ANSI mode, as in DuckDB, and wraps around otherwise."""
     span = SPANS[sign](left.range, right.range)
     if fits(span, left.type):
@@ -99,7 +99,9 @@ def _divide(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     sql, raises = DIVISIONS[sign].format(left.sql, right.sql), False
     if left.type.kind in INTEGRAL and not (right.is_literal and right.literal != -1):
         raises = sign == "div" and dialect.ansi
-        by_minus_one = f"({left.sql} & 0)" if sign == "%" else _integer("-", _zero(left.type), left, dialect).sql
+        by_minus_one = (
+            f"({left.sql} & 0)" if sign == "%" else _integer_operation("-", _zero(left.type), left, dialect).sql
+        )
         sql = f"(CASE WHEN {right.sql} = -1 THEN {by_minus_one} ELSE {sql} END)"
     return _check_divisor(sql, left.type, left, right, dialect, raises=raises)
 
@@ -135,10 +137,11 @@ def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
     return combine(sql, rest.type, (rest, divisor))
 
 
-def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+def _decimal_operation(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """`left sign right` of decimals, with the precision and scale of Spark's result."""
     left, right = _as_decimal(left, dialect), _as_decimal(right, dialect)
     one, two = left.type, right.type
-    type_ = _decimal_result(sign, one, two)
+    type_ = _decimal_result_type(sign, one, two)
     if sign in "+-":
         sides = (cast(left, type_, dialect).sql, cast(right, type_, dialect).sql)
         return strict_expr(f"CAST({sides[0]} {sign} {sides[1]} AS {type_.duckdb})", type_, (left, right))
@@ -151,6 +154,7 @@ def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
+    """`left % right` of decimals; refused if both don't fit one decimal type."""
     wide = wider_decimal(left.type, right.type)
     if wide is None:
         raise Refusal(f"{left.type} % {right.type} needs more than 38 digits; cast one side.")
@@ -163,8 +167,8 @@ def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) ->
     if type_.precision + type_.scale > MAX_PRECISION:
         raise Refusal(f"{left.type} / {right.type} needs too many digits; cast one side to double.")
     shift = 10 ** (type_.scale - left.type.scale + right.type.scale)
-    above = f"({_unscaled(left)} * {shift})"
-    below = _unscaled(right)
+    above = f"({_without_point(left)} * {shift})"
+    below = _without_point(right)
     digits = f"((2 * abs({above}) + abs({below})) // (2 * abs({below})))"
     signed = f"(CASE WHEN ({above} < 0) = ({below} < 0) THEN {digits} ELSE -{digits} END)"
     unit = f"CAST('0.{'1'.rjust(type_.scale, '0')}' AS DECIMAL({type_.scale},{type_.scale}))"
@@ -172,7 +176,8 @@ def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) ->
     return _check_divisor(sql, type_, left, right, dialect)
 
 
-def _unscaled(expr: Expr) -> str:
+def _without_point(expr: Expr) -> str:
+    """A decimal without its point, as HUGEINT: multiplied by ten to the power of its scale."""
     scale = expr.type.scale
     digits = min(MAX_PRECISION, expr.type.precision + scale)
     return (
@@ -200,7 +205,8 @@ def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
     return cast(expr, decimal_of(expr.type), dialect)
 
 
-def _decimal_result(sign: str, one: Type, two: Type) -> Type:
+def _decimal_result_type(sign: str, one: Type, two: Type) -> Type:
+    """Spark's type of an operation on two decimals; refused if that takes more than 38 digits."""
     scale = max(one.scale, two.scale)
     digits = (one.precision - one.scale, two.precision - two.scale)
     quotient = max(6, one.scale + two.precision + 1)
@@ -218,16 +224,16 @@ def _decimal_result(sign: str, one: Type, two: Type) -> Type:
 
 
 def negate(expr: Expr, dialect: Dialect) -> Expr:
-    """`-expr`."""
+    """`-expr`; the least integer overflows as in Spark."""
     if expr.type.kind in INTEGRAL:
-        return _integer("-", _zero(expr.type), expr, dialect)
+        return _integer_operation("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
         raise Refusal(f"A minus needs a number, not {expr.type}.")
     return strict_expr(f"(-{expr.sql})", expr.type, (expr,))
 
 
 def absolute_value(expr: Expr, dialect: Dialect) -> Expr:
-    """`abs(expr)`."""
+    """`abs(expr)`; the least integer overflows as in Spark, and a string is cast to double."""
     if expr.type.kind in INTEGRAL:
         low, high = expr.range
         span = (0, max(abs(low), abs(high)))
@@ -265,11 +271,12 @@ def floor(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """`ceil(x)`: likewise."""
+    """`ceil(x)`: a bigint, or a decimal without fraction."""
     return _round_to_whole("ceil", arguments[0], dialect)
 
 
 def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
+    """`ceil(value)` or `floor(value)`: a decimal stays one, anything else becomes a LONG that overflows as in Spark."""
     if value.type.kind in INTEGRAL:
         return cast(value, LONG, dialect)
     if value.type.kind == "decimal":
@@ -300,6 +307,7 @@ def round_value(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def _round_decimal(value: Expr, digits: int) -> Expr:
+    """`round(value, digits)` of a decimal, in the type of Spark's result."""
     scale = min(value.type.scale, digits)
     precision = value.type.precision - value.type.scale + 1 + scale
     if precision > MAX_PRECISION:

@@ -87,7 +87,7 @@ class Interval:
         return Interval(self.high and self.high.negate(), self.low and self.low.negate())
 
     def mirror_with_nan(self) -> "Interval":
-        """Likewise for DOUBLE, where NaN lies in the interval unless `high` excludes it: x - NaN > 5 is TRUE."""
+        """The interval of a negated DOUBLE: it includes NaN unless `high` excludes it, as x - NaN > 5 is TRUE."""
         mirror = self.mirror()
         if self.high is None or mirror.high is None:
             return replace(mirror, high=None)
@@ -119,6 +119,7 @@ def upper_end(node: SqlNode, translator: Translator) -> tuple[str, frozenset[Col
 
 
 def _bound(column: Column, interval: Interval) -> Bound | None:
+    """The bound on a column; None if it has no end, or reads the column's own stream."""
     ends = [end for end in (interval.low, interval.high) if end is not None]
     columns = frozenset[Column]().union(*(end.columns for end in ends))
     if not ends or column.stream in {other.stream for other in columns}:
@@ -158,6 +159,7 @@ class _BoundFinder:
             yield from self._sides(node)
 
     def _sides(self, node: SqlNode) -> Iterator[tuple[SqlNode, Interval]]:
+        """Both sides of a comparison, each with the interval in which the other side keeps it."""
         has_low, has_high = SIDES[type(node)]
         left, right = node.this, node.args["expression"]
         for one, other, lower, upper in ((left, right, has_low, has_high), (right, left, has_high, has_low)):
@@ -223,6 +225,7 @@ class _BoundFinder:
             yield column, interval.without_exactness() if expr.type.kind == "decimal" else interval
 
     def _operands(self, node: SqlNode, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
+        """The columns inside a sum or difference, each isolated by moving the other operand into the interval."""
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
         kinds = {expr.type.kind for expr in (self._expr(left), self._expr(right)) if expr is not None}
@@ -266,6 +269,7 @@ def text_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
 
 
 def _text_bound(text: Expr, low: Expr | None, high: Expr | None) -> Bound | None:
+    """The bound on a column of texts; None if `text` isn't just a column, or an end reads the column's own stream."""
     column = next((column for column in text.columns if text.sql == column.name), None)
     read = frozenset[Column]().union(*(end.columns for end in (low, high) if end is not None))
     if column is None or column.stream in {other.stream for other in read}:
@@ -274,20 +278,21 @@ def _text_bound(text: Expr, low: Expr | None, high: Expr | None) -> Bound | None
 
 
 def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
+    """The texts that a condition limits, on either side of a comparison or by a prefix."""
     if isinstance(node, exp.Between):
         for value, low, high in _texts(translator, node.this, node.args["low"], node.args["high"]):
-            yield value, _first(low), _first(high)
-            yield low, None, _first(value)
-            yield high, _first(value), None
+            yield value, _first_number(low), _first_number(high)
+            yield low, None, _first_number(value)
+            yield high, _first_number(value), None
     elif type(node) in SIDES:
         has_low, has_high = SIDES[type(node)]
         for left, right in _texts(translator, node.this, node.args["expression"]):
-            yield left, _first(right) if has_low else None, _first(right) if has_high else None
-            yield right, _first(left) if has_high else None, _first(left) if has_low else None
+            yield left, _first_number(right) if has_low else None, _first_number(right) if has_high else None
+            yield right, _first_number(left) if has_high else None, _first_number(left) if has_low else None
     else:
         for value, prefix in _prefixes(node, translator):
             if prefix.literal != "":
-                yield value, _first(prefix), _last(prefix)
+                yield value, _first_number(prefix), _last_number(prefix)
 
 
 def _prefixes(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
@@ -308,11 +313,11 @@ def _texts(translator: Translator, *nodes: SqlNode) -> Sequence[tuple[Expr, ...]
     return [exprs] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in exprs) else []
 
 
-def _first(text: Expr) -> Expr:
+def _first_number(text: Expr) -> Expr:
     """The number of a text, the least of all texts that begin with it."""
     return strict_expr(f"ws_text({text.sql})", DOUBLE, (text,))
 
 
-def _last(text: Expr) -> Expr:
+def _last_number(text: Expr) -> Expr:
     """The greatest number of the texts that begin with this one."""
     return strict_expr(f"ws_text_last({text.sql})", DOUBLE, (text,))

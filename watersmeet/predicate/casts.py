@@ -45,7 +45,7 @@ def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """`cast(expr AS to)`."""
+    """`cast(expr AS to)`, by the rule for both types; refused if there is none."""
     if expr.type == to:
         return expr
     if expr.type.kind == "void" or (expr.is_literal and expr.literal is None):
@@ -97,6 +97,8 @@ def _group(type_: Type) -> str:
 
 
 def _template(template: str, *, raises: bool = False, unsure: str | None = None) -> Rule:
+    """A rule that fills in a template of DuckDB's SQL."""
+
     def rule(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         doubt = unsure and unsure.format(expr.sql)
         return strict_expr(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises, unsure=doubt)
@@ -105,6 +107,8 @@ def _template(template: str, *, raises: bool = False, unsure: str | None = None)
 
 
 def _ansi_only(rule: Rule) -> Rule:
+    """A rule that is refused with spark.sql.ansi.enabled off."""
+
     def guarded(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         if not dialect.ansi:
             raise Refusal(f"A cast from {expr.type} to {to} can't be translated with spark.sql.ansi.enabled off.")
@@ -114,6 +118,7 @@ def _ansi_only(rule: Rule) -> Rule:
 
 
 def _integer_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast between integers: a value that doesn't fit raises in ANSI mode, and wraps around otherwise."""
     if fits(expr.range, to):
         return replace(_template("CAST({0} AS {to})")(expr, to, dialect), span=expr.range, literal=expr.literal)
     if dialect.ansi:
@@ -172,6 +177,7 @@ def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast from a string literal, which is rounded half up; refused for columns."""
     if not expr.is_literal:
         raise Refusal("A cast from a string column to decimal can't be translated; cast it to double.")
     try:
@@ -184,6 +190,7 @@ def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast from a string to a date or time; a column can only become a date."""
     if expr.is_literal:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":

@@ -11,7 +11,8 @@ SET = "array of shared elements"
 OUT_OF_BOUNDS = "[INVALID_ARRAY_INDEX] The index is out of bounds."
 
 
-def _element(array: Expr) -> Type:
+def _element_type(array: Expr) -> Type:
+    """The type of an array's elements; refused if it isn't an array, or conditions can't use its elements."""
     if array.type.element is None:
         raise Refusal(f"An array is expected here, not {array.type}.")
     if array.type.element.kind == "unsupported":
@@ -21,14 +22,14 @@ def _element(array: Expr) -> Type:
 
 def size(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The number of elements; of NULL it is NULL in ANSI mode and -1 otherwise."""
-    _element(arguments[0])
+    _element_type(arguments[0])
     count = f"CAST(len({arguments[0].sql}) AS INTEGER)"
     return combine(count if dialect.ansi else f"coalesce({count}, -1)", INT, arguments)
 
 
 def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
     """An array and a value of its element's type; Spark would also widen the array, which is refused here."""
-    element = _element(arguments[0])
+    element = _element_type(arguments[0])
     if element.kind not in ORDERED or common_type(element, arguments[1].type, ansi=dialect.ansi) != element:
         raise Refusal(f"An element of {arguments[0].type} is expected, not {arguments[1].type}; cast it.")
     return arguments[0], cast(arguments[1], element, dialect)
@@ -56,13 +57,13 @@ def arrays_overlap(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def array_intersect(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The elements that two arrays share, each once, NULL too; in an order of DuckDB's own."""
     one, two = _check_alike(arguments)
-    element = _element(one)
+    element = _element_type(one)
     return strict_expr(f"ws_intersect({one.sql}, {two.sql})", Type("array", element=element, name=SET), (one, two))
 
 
 def _check_alike(arguments: Sequence[Expr]) -> tuple[Expr, Expr]:
     one, two = arguments
-    if _element(one) != _element(two) or _element(one).kind not in ORDERED:
+    if _element_type(one) != _element_type(two) or _element_type(one).kind not in ORDERED:
         raise Refusal(f"Two arrays of one type are expected here, not {one.type} and {two.type}; cast one.")
     return one, two
 
@@ -77,7 +78,7 @@ def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
     """`array_max` or `array_min`: NULLs are ignored, NaN is the greatest."""
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-        element = _element(arguments[0])
+        element = _element_type(arguments[0])
         if element.kind not in ORDERED:
             raise Refusal(f"{element} has no order.")
         return strict_expr(f"{name}({arguments[0].sql})", element, arguments)
@@ -87,7 +88,7 @@ def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
 
 def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
     """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise."""
-    element = _element(_require_order(array))
+    element = _element_type(_require_order(array))
     if index.type.kind not in INTEGRAL:
         raise Refusal(f"An array's index is an integer, not {index.type}.")
     place = f"CAST({index.sql} AS BIGINT)"
@@ -98,7 +99,7 @@ def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
 def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error."""
     array, index = arguments[0], coerce(arguments[1], INT, dialect)
-    element = _element(_require_order(array))
+    element = _element_type(_require_order(array))
     place = f"CAST({index.sql} AS BIGINT)"
     zero = error_sql(OUT_OF_BOUNDS, element)
     outside = f"abs({place}) > len({array.sql})"

@@ -144,6 +144,8 @@ def _refuse_chain(node: SqlNode) -> None:
 
 
 def _comparison(sign: str) -> Handler:
+    """Return the handler of a comparison, which refuses chains such as `a < b < c`."""
+
     def handle(self: Translator, node: exp.Binary) -> Expr:
         _refuse_chain(node)
         return compare(sign, self.expr(node.this), self.expr(node.expression), self.dialect)
@@ -152,6 +154,7 @@ def _comparison(sign: str) -> Handler:
 
 
 def _between(self: Translator, node: exp.Between) -> Expr:
+    """`x BETWEEN a AND b` as `x >= a AND x <= b`; refuses SYMMETRIC and chained comparisons."""
     _refuse_chain(node)
     if node.args.get("symmetric") is not None:
         raise Refusal("BETWEEN SYMMETRIC can't be translated; write the two comparisons.")
@@ -173,6 +176,7 @@ def _not(self: Translator, node: exp.Not) -> Expr:
 
 
 def _is(self: Translator, node: exp.Is) -> Expr:
+    """`x IS NULL`, `x IS TRUE` or `x IS FALSE`; refuses chained comparisons."""
     _refuse_chain(node)
     target = node.expression
     if isinstance(target, exp.Boolean):
@@ -184,6 +188,7 @@ def _is(self: Translator, node: exp.Is) -> Expr:
 
 
 def _in(self: Translator, node: exp.In) -> Expr:
+    """`x IN (a, b)` as `x = a OR x = b`; refuses subqueries and chained comparisons."""
     _refuse_chain(node)
     if node.args.get("query") is not None or not node.expressions:
         raise Refusal("IN is followed by a list of values; a subquery can't be translated.")

@@ -80,7 +80,7 @@ class _ValueReader:
     translator: Translator
 
     def exact(self, node: SqlNode) -> ComparedValue | None:
-        """A value that DuckDB computes as Spark does; None if there is no such."""
+        """A value, if DuckDB computes it as Spark does; else None."""
         bare = node.unnest()
         try:
             expr = self.translator.expr(bare)

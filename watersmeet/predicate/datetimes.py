@@ -22,7 +22,7 @@ MONTHS = {"YEAR": 12, "MONTH": 1, "QUARTER": 3}
 
 
 def read_date(text: str) -> Expr:
-    """A date written as text."""
+    """A literal date from its text, as Spark reads it; raises Refusal if it isn't one."""
     match = _DATE.fullmatch(text.strip())
     try:
         if match is None:
@@ -44,11 +44,12 @@ def read_local(text: str) -> Expr:
 def read_instant(text: str, dialect: Dialect) -> Expr:
     """A timestamp written as text, in the session's time zone unless it names an offset."""
     value, offset = _read_time(text)
-    micros = _micros(value) - _offset(value, offset, dialect) // MICROSECOND
+    micros = _micros(value) - _utc_offset(value, offset, dialect) // MICROSECOND
     return Expr(f"make_timestamptz(CAST({micros} AS BIGINT))", TIMESTAMP, literal=value)
 
 
 def _read_time(text: str) -> tuple[datetime, str | None]:
+    """The clock time that a text says, and the offset if it names one; raises Refusal if it isn't a timestamp."""
     match = _TIME.fullmatch(text.strip())
     try:
         if match is None:
@@ -64,7 +65,8 @@ def _micros(value: datetime) -> int:
     return (value - EPOCH) // MICROSECOND
 
 
-def _offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
+def _utc_offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
+    """How far a time is ahead of UTC: as its text says, or else in the session's time zone."""
     if text in {"Z", "UTC"}:
         return timedelta(0)
     if text:

@@ -55,7 +55,7 @@ class FormulaReader:
         return next((column for column in expr.columns if expr.sql == column.name), None)
 
     def arguments(self, node: SqlNode, function: str) -> list[SqlNode]:
-        """The arguments of a function; none if a node is no call of it."""
+        """The arguments of a call of this function; empty if the node is not one."""
         bare = self.resolve(node)
         name = bare.name.lower() if isinstance(bare, exp.Anonymous) else ""
         return list(bare.expressions) if NAMES.get(name, name) == function else []
@@ -85,7 +85,7 @@ class FormulaReader:
         )
 
     def number(self, node: SqlNode) -> float | None:
-        """The value of a constant."""
+        """The value of a constant made of literals and pi; None if it isn't one, is NULL, or may raise."""
         bare = node.unnest()
         expr = self.expr(bare)
         if expr is None or expr.columns or expr.raises or expr.type.kind not in NUMERIC:
@@ -131,7 +131,7 @@ class FormulaReader:
         return None if further is None else (times * further[0], further[1])
 
     def summands(self, node: SqlNode) -> Iterator[SqlNode]:
-        """The parts of a sum."""
+        """The summands of a sum, those of sums inside it included; the node itself if it isn't a sum."""
         bare = self.resolve(node)
         if isinstance(bare, exp.Add):
             yield from self.summands(bare.this)

@@ -86,6 +86,8 @@ def _date_part(part: str) -> Function:
 
 
 def _clock_part(part: str) -> Build:
+    """Return what translates a function such as `hour`: a part of a timestamp in the session's time zone."""
+
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
         return strict_expr(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
@@ -93,11 +95,11 @@ def _clock_part(part: str) -> Build:
     return build
 
 
-def _real(sql: str) -> Function:
+def _double_function(sql: str) -> Function:
     return Function((DOUBLE,), DOUBLE, sql)
 
 
-def _as(type_: Type) -> Build:
+def _cast_function(type_: Type) -> Build:
     return lambda arguments, dialect: cast(arguments[0], type_, dialect)
 
 
@@ -179,10 +181,10 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "negative": {1: lambda arguments, dialect: negate(arguments[0], dialect)},
     "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
     "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
-    "sqrt": {1: _real("sqrt({0})")},
-    "sign": {1: _real("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)")},
-    "degrees": {1: _real("({0} * (180.0::DOUBLE / pi()))")},
-    "radians": {1: _real("({0} * (pi() / 180.0::DOUBLE))")},
+    "sqrt": {1: _double_function("sqrt({0})")},
+    "sign": {1: _double_function("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)")},
+    "degrees": {1: _double_function("({0} * (180.0::DOUBLE / pi()))")},
+    "radians": {1: _double_function("({0} * (pi() / 180.0::DOUBLE))")},
     "pi": {0: Function((), DOUBLE, "pi()")},
     "floor": {1: floor},
     "ceil": {1: ceiling},
@@ -222,16 +224,16 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "array_max": {1: extreme_of("list_max")},
     "array_min": {1: extreme_of("list_min")},
     # casts that look like functions
-    "boolean": {1: _as(BOOLEAN)},
-    "tinyint": {1: _as(BYTE)},
-    "smallint": {1: _as(SHORT)},
-    "int": {1: _as(INT)},
-    "bigint": {1: _as(LONG)},
-    "float": {1: _as(FLOAT)},
-    "double": {1: _as(DOUBLE)},
-    "string": {1: _as(STRING)},
-    "date": {1: _as(DATE)},
-    "timestamp": {1: _as(TIMESTAMP)},
+    "boolean": {1: _cast_function(BOOLEAN)},
+    "tinyint": {1: _cast_function(BYTE)},
+    "smallint": {1: _cast_function(SHORT)},
+    "int": {1: _cast_function(INT)},
+    "bigint": {1: _cast_function(LONG)},
+    "float": {1: _cast_function(FLOAT)},
+    "double": {1: _cast_function(DOUBLE)},
+    "string": {1: _cast_function(STRING)},
+    "date": {1: _cast_function(DATE)},
+    "timestamp": {1: _cast_function(TIMESTAMP)},
 }
 
 ALIASES = {
@@ -272,7 +274,7 @@ def call_function(
             raise Refusal(f"{name} takes at least {least} argument{'s' * (least > 1)}.")
         return build(arguments, dialect)
     if key not in FUNCTIONS:
-        raise Refusal(_unknown(name, predicates))
+        raise Refusal(_why_refused(name, predicates))
     by_count = FUNCTIONS[key]
     if len(arguments) not in by_count:
         counts = " or ".join(map(str, by_count))
@@ -280,7 +282,8 @@ def call_function(
     return by_count[len(arguments)](arguments, dialect)
 
 
-def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
+def _why_refused(name: str, predicates: Sequence[PythonPredicate]) -> str:
+    """Return why a function can't be translated: nondeterministic, an aggregate, or unknown (with similar names)."""
     if name.lower() in NONDETERMINISTIC:
         return f"{name} would answer differently from run to run; `where` must be deterministic."
     if name.lower() in AGGREGATES:

@@ -58,14 +58,14 @@ class Latitude:
     def radians(self) -> str:
         """The latitude in radians, as DuckDB computes it."""
         if self.scale is None:
-            return f"asin(greatest({_real(-1.0)}, least({_real(1.0)}, {self.column.name})))"
-        return f"({_as_double(self.column)} * {_real(self.scale)})"
+            return f"asin(greatest({_double_sql(-1.0)}, least({_double_sql(1.0)}, {self.column.name})))"
+        return f"({_as_double(self.column)} * {_double_sql(self.scale)})"
 
     def at(self, radians: str) -> str:
         """The column's value at a latitude."""
         if self.scale is None:
-            return f"sin(greatest({_real(-POLE)}, least({_real(POLE)}, {radians})))"
-        return f"({radians} / {_real(self.scale)})"
+            return f"sin(greatest({_double_sql(-POLE)}, least({_double_sql(POLE)}, {radians})))"
+        return f"({radians} / {_double_sql(self.scale)})"
 
     @property
     def guard(self) -> tuple[Operation, ...]:
@@ -89,14 +89,14 @@ class Circle:
 
     def bounds(self, limit: str, read: frozenset[Column]) -> Iterator[Bound]:
         """The bounds that follow from a limit: DuckDB's expression, and the columns that it reads."""
-        angle = f"({limit} * {_real(self.angle * WIDER)} + {_real(MARGIN)})"
+        angle = f"({limit} * {_double_sql(self.angle * WIDER)} + {_double_sql(MARGIN)})"
         guard = tuple(operation for latitude in self.latitudes for operation in latitude.guard)
         for here, there in (self.latitudes, self.latitudes[::-1]):
             columns = read | {there.column}
             if here.column.stream not in {column.stream for column in columns}:
                 ends = [here.at(f"({there.radians} {sign} {angle})") for sign in "-+"]
                 low, high = (
-                    f"(CASE WHEN {angle} <= {_real(FARTHEST)} THEN {end} ELSE CAST('{other}' AS DOUBLE) END)"
+                    f"(CASE WHEN {angle} <= {_double_sql(FARTHEST)} THEN {end} ELSE CAST('{other}' AS DOUBLE) END)"
                     for end, other in zip(ends, ("-inf", "nan"), strict=True)
                 )
                 yield Bound(here.column, low, high, tuple(sorted(columns)), guard, conditional=bool(guard))
@@ -136,6 +136,7 @@ class _GreatCircleReader(FormulaReader):
         return all(map(self._part_cannot_raise, node.walk()))
 
     def _part_cannot_raise(self, part: SqlNode) -> bool:
+        """Whether a part can't raise by itself: it doesn't divide by what may be 0, nor compare vectors."""
         if isinstance(part, exp.Div) and not self.number(part.expression):
             return False
         if isinstance(part, exp.Anonymous) and part.name.lower() in VECTORS:
@@ -173,7 +174,7 @@ class _GreatCircleReader(FormulaReader):
     def _by_haversine(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
         """The latitudes of `sin²(Δφ / 2) + …` where the rest is not negative within the limits of latitudes."""
         summands = [self.product(part) for part in self.summands(node)]
-        halves = [half for product in summands if product and (half := self._half(product)) is not None]
+        halves = [half for product in summands if product and (half := self._half_angle(product)) is not None]
         if len(halves) != 1 or len(summands) != 2:
             return None
         half, terms = halves[0], self.linear(halves[0]) or {}
@@ -182,11 +183,11 @@ class _GreatCircleReader(FormulaReader):
             return None
         steepest = dict.fromkeys(terms, 2 * factor)
         for product in summands:
-            if product is None or (self._half(product) is None and not self._is_positive(product, steepest)):
+            if product is None or (self._half_angle(product) is None and not self._is_positive(product, steepest)):
                 return None
         return self._pair([self._latitude(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
 
-    def _half(self, product: Product) -> SqlNode | None:
+    def _half_angle(self, product: Product) -> SqlNode | None:
         """The angle whose sine is squared, if a product is nothing else."""
         if product.constant != 1 or len(product.factors) != 2 or len({*map(self.key, product.factors)}) != 1:
             return None
@@ -220,7 +221,11 @@ class _GreatCircleReader(FormulaReader):
                 return None
             others.pop(cosines.index(angle))
             cosines.remove(angle)
-        return self._pair([self._of_sine(factor, angle) for factor, angle in sines]) if others[0] is not None else None
+        return (
+            self._pair([self._latitude_of_sine(factor, angle) for factor, angle in sines])
+            if others[0] is not None
+            else None
+        )
 
     def _angle(self, factor: SqlNode, function: str) -> tuple[str, float] | None:
         """The only value, and what it is multiplied by, that a function is taken of."""
@@ -228,7 +233,8 @@ class _GreatCircleReader(FormulaReader):
         terms = None if argument is None else self.linear(argument)
         return next(iter(terms.items())) if terms is not None and len(terms) == 1 else None
 
-    def _of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
+    def _latitude_of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
+        """The latitude in a sine: a column that holds the sine itself, or the only column of the angle; else None."""
         column = self.column(factor)
         if column is not None:
             return Latitude(column, None)
@@ -263,5 +269,5 @@ def _as_double(column: Column) -> str:
     return f"CAST({column.name} AS DOUBLE)"
 
 
-def _real(value: float) -> str:
+def _double_sql(value: float) -> str:
     return f"CAST({value!r} AS DOUBLE)"

@@ -19,7 +19,7 @@ SPECIAL_LOWER = rf"[{_YOUNG}İΣ]"
 
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
-    # Casts of text: NULL for what is no such value; the cast turns that into an error where Spark does.
+    # Casts of text: NULL where the text is not a valid value; the cast turns that into an error where Spark raises one.
     "ws_integer_text(x)": "CASE WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) END",
     "ws_number_text(x)": f"CASE WHEN regexp_full_match(x, '{_NUMBER}') THEN x END",
     "ws_boolean(x)": (

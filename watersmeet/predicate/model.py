@@ -122,7 +122,7 @@ class Bound:
         column: The column to look up: a number, date, timestamp, boolean or text.
         low: DuckDB expression of type DOUBLE over columns of *other* streams, with a margin where it may round; or None
             for no lower bound.
-        high: Likewise, the upper bound.
+        high: The upper bound, in the same form.
         columns: The columns that `low` and `high` read.
         operations: The operations that may overflow; their operands read other streams, or are `column` itself.
         conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside [low, high]: then

@@ -104,6 +104,7 @@ class _OperationFinder:
         return expr.raises or expr.type.kind not in INTEGRAL
 
     def _operation(self, node: SqlNode, expr: Expr) -> Operation:
+        """The operation of a node, to be computed in doubles; raises UnguardedError if it can't be."""
         sign, kind = _sign(node), expr.type.kind
         parts = tuple(self._part(child, kind) for child in _children(node))
         if sign is None or (kind == "date" and expr.raises):

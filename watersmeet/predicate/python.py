@@ -89,7 +89,7 @@ def check_predicates(predicates: Any) -> tuple[PythonPredicate, ...]:
     A plain function becomes a predicate of form `array`.
 
     Raises:
-        DefinitionError: If it is neither, if an item is no function or has no name, or if two share a name.
+        DefinitionError: If it is neither, if an item is not a function or has no name, or if two share a name.
     """
     if isinstance(predicates, str) or not isinstance(predicates, Collection | Iterator):
         own = predicates.name if isinstance(predicates, PythonPredicate) else getattr(predicates, "__name__", "similar")
@@ -129,6 +129,7 @@ def _from_list(one: Any) -> PythonPredicate:
 
 
 def _check_function(one: Any) -> None:
+    """Raise DefinitionError if an item of `predicates` isn't a function."""
     if not callable(one):
         raise DefinitionError(
             f"predicates holds {with_article(type(one).__name__)}, which is no function; make predicates with "

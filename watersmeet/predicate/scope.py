@@ -60,14 +60,15 @@ class Scope:
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
         has_stream = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self.streams)
-        return self._fields(self.column(path), path[2 if has_stream else 1 :])
+        return self._column_or_field(self.column(path), path[2 if has_stream else 1 :])
 
     def column(self, path: Sequence[str]) -> Column:
         """The column that `stream.column...` or a bare `column...` begins with, whatever its type."""
         streams = [index for index, stream in enumerate(self.streams) if same_name(stream.name, path[0])]
-        return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._bare(path)
+        return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._unqualified_column(path)
 
     def _column_of(self, stream: int, name: str) -> Column:
+        """Return a stream's column by its name; raises Refusal if there is none, or more than one."""
         names = [column for column, _ in self.streams[stream].columns]
         fields = [field for field, column in enumerate(names) if self._matches(name, column)]
         if len(fields) > 1:
@@ -83,7 +84,8 @@ class Scope:
             raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {list_names(name, names)}.")
         return Column(stream, fields[0])
 
-    def _bare(self, path: Sequence[str]) -> Column:
+    def _unqualified_column(self, path: Sequence[str]) -> Column:
+        """Return the column that a name without a stream means; raises Refusal if no stream has it, or several do."""
         columns = [
             Column(index, field)
             for index, stream in enumerate(self.streams)
@@ -95,16 +97,18 @@ class Scope:
         if columns:
             candidates = " or ".join(f"{self.streams[column.stream].name}.{path[0]}" for column in columns)
             raise Refusal(f"{path[0]} is ambiguous; write {candidates}.")
-        raise Refusal(self._unknown(path))
+        raise Refusal(self._why_unknown(path))
 
-    def _unknown(self, path: Sequence[str]) -> str:
+    def _why_unknown(self, path: Sequence[str]) -> str:
+        """Return what a path names that doesn't exist, and what to choose from."""
         if len(path) > 1:
             streams = [stream.name for stream in self.streams]
             return f"There is no stream {path[0]}; choose from {list_names(path[0], streams)}."
         names = [f"{stream.name}.{column}" for stream in self.streams for column, _ in stream.columns]
         return f"There is no column {path[0]}; choose from {list_names(path[0], names)}."
 
-    def _fields(self, column: Column, names: Sequence[str]) -> Expr:
+    def _column_or_field(self, column: Column, names: Sequence[str]) -> Expr:
+        """Return a column, or the field inside it to which names lead; raises Refusal if its type can't be used."""
         expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
         for name in names:
             expr = field_of(expr, name)

@@ -71,7 +71,7 @@ class ParsedText(Protocol):
         """The span of the node."""
 
     def closed_span(self, node: SqlNode) -> tuple[int, int]:
-        """Likewise, with its parentheses closed."""
+        """The span of the node, widened until its parentheses are closed."""
 
     def error(self, problem: str, node: SqlNode | None) -> SqlError:
         """The error that underlines the node, or the whole text."""
@@ -84,6 +84,7 @@ class Source:
     """A text and its tokens, which it parses; finds the span of each node."""
 
     def __init__(self, text: str) -> None:
+        """Split a text into tokens; raises SqlError if it ends inside a string, a quoted name or a comment."""
         self.text = text
         try:
             self.tokens: list[Token] = PlainSpark().tokenize(text)
@@ -105,6 +106,7 @@ class Source:
         return trees[0]
 
     def _syntax_error(self, error: ParseError) -> SqlError:
+        """Return sqlglot's error as ours, which underlines the token."""
         details = error.errors[0]
         lines = self.text.split("\n")
         end = sum(len(line) + 1 for line in lines[: details["line"] - 1]) + details["col"]

@@ -1,8 +1,8 @@
 """Comparisons of real numbers that only the JVM computes to the last bit, as trees of terms.
 
 Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
-comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound of the error; Spark decides only the
-pairs that are closer to the border than that.
+comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound on the error; Spark decides only the
+pairs that are closer to the threshold than that.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _TypedTerm:
 
 
 def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ...] | None:
-    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is no such condition.
+    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is not such a condition.
 
     It must be a comparison, BETWEEN, or NOT of a comparison, with at least one inexact function and no Python
     predicate, and DuckDB must be able to compute the rest. NULL and FALSE are not distinguished.
@@ -177,6 +177,7 @@ def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ..
 
 
 def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
+    """The comparisons that are all TRUE where a condition is; raises Refusal if it isn't a comparison."""
     bare = node.unnest()
     if type(bare) in SIGNS:
         yield _comparison(SIGNS[type(bare)], bare.this, bare.expression, translator)
@@ -187,7 +188,7 @@ def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
         inner = bare.this.unnest()
         yield _comparison(NEGATED[SIGNS[type(inner)]], inner.this, inner.expression, translator)
     else:
-        raise Refusal("This is no comparison.")
+        raise Refusal("This is not a comparison.")
 
 
 def _comparison(sign: Sign, left: SqlNode, right: SqlNode, translator: Translator) -> Comparison:
@@ -215,16 +216,16 @@ def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)
         if not _raises_error(expr):
-            return _exact(expr)
+            return _exact_term(expr)
     if type(bare) in ARITHMETIC:
-        return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
+        return _arithmetic_term(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
     if isinstance(bare, exp.Neg):
         return _apply_to("negative", _term_of(bare.this, translator))
     if isinstance(bare, exp.Cast) and not bare.args.get("safe") and bare.to.this in CASTS:
         return _cast_to(_term_of(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
-        return _call(bare, translator)
-    raise Refusal("This is no term.")
+        return _call_term(bare, translator)
+    raise Refusal("This is not a term.")
 
 
 def _raises_error(expr: Expr) -> bool:
@@ -232,7 +233,7 @@ def _raises_error(expr: Expr) -> bool:
     return expr.raises and "error(" in expr.sql
 
 
-def _exact(expr: Expr) -> _TypedTerm:
+def _exact_term(expr: Expr) -> _TypedTerm:
     """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted."""
     if _raises_error(expr):
         raise Refusal("This may raise.")
@@ -252,7 +253,7 @@ def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTe
         if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
             return _TypedTerm(typed.term, DOUBLE, typed.expr)
         to = cast if typed.type.kind in NUMERIC else coerce
-        return _exact(to(typed.expr, type_, translator.dialect))
+        return _exact_term(to(typed.expr, type_, translator.dialect))
     if typed.type == type_ or type_ == DOUBLE:
         return _TypedTerm(typed.term, type_)
     return _TypedTerm(MathFunction("float", (typed.term,)), type_)
@@ -261,7 +262,7 @@ def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTe
 def _shared_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
     type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
     if type_ is None or type_.kind not in FRACTIONAL:
-        raise Refusal("These are no real numbers.")
+        raise Refusal("These are not real numbers.")
     return type_
 
 
@@ -271,7 +272,7 @@ def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator
     return DOUBLE if small else _shared_type(left, right, translator)
 
 
-def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
+def _arithmetic_term(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
     """[!] Single precision is computed as double precision, rounded once more: the same for these operations."""
     sides = [_term_of(side, translator) for side in (left, right)]
     type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
@@ -291,15 +292,16 @@ def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
     return _TypedTerm(MathFunction(function, (typed.term,)), typed.type)
 
 
-def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
+def _call_term(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
+    """The term of a function's call; raises Refusal if it can't be computed with an error bound."""
     name, arguments = _name(node), node.expressions
     if name in VECTORS and not translator.dialect.wide_vectors:
         raise Refusal("Sums in 32 bits round and overflow in an order of their own: they are left to Spark.")
     if name in VECTORS | TEXTS:
         exprs = [translator.expr(argument.unnest()) for argument in arguments]
         if name == "levenshtein" and not all(map(_is_column, exprs[:2])):
-            return _exact(translator.expr(node))
-        return _pairwise(name, exprs)
+            return _exact_term(translator.expr(node))
+        return _pairwise_term(name, exprs)
     if name in {"negative", "abs"} and len(arguments) == 1:
         return _apply_to(name, _term_of(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
@@ -315,7 +317,7 @@ def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
 CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
-def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
+def _pairwise_term(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
     """A function of two columns; values of anything else would have to be computed first."""
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
         return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
@@ -334,7 +336,7 @@ def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column,
     """The columns that two arguments are: of that type, or arrays of floats."""
     for argument in arguments:
         if not _is_column(argument):
-            raise Refusal(f"{name} of what is no column is left to others.")
+            raise Refusal(f"{name} of anything but columns is left to others.")
         if (argument.type.element if type_ == FLOAT else argument.type) != type_:
             raise Refusal(f"{name} takes other types.")
     one, two = (next(iter(argument.columns)) for argument in arguments)

@@ -76,6 +76,7 @@ class Translator:
 
 
 def _refusal_of(node: SqlNode) -> str:
+    """Return why a node can't be translated."""
     if isinstance(node, ForeignExpression):
         return f"{node.name} can be evaluated only by Spark."
     for kinds, problem in REFUSALS:

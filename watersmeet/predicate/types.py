@@ -18,7 +18,7 @@ _NESTED = re.compile(r"(list|large_list|struct|map)<(.*)>", re.DOTALL)
 
 
 def spark_name(kind: pa.DataType | str) -> str:
-    """Return Spark's name of an Arrow type; Arrow's own if Spark has no such type.
+    """Return Spark's name of an Arrow type; Arrow's own if Spark has no type for it.
 
     Args:
         kind: The type, or its name in Arrow.
@@ -32,7 +32,7 @@ def spark_name(kind: pa.DataType | str) -> str:
     if match := _DECIMAL.fullmatch(text):
         return f"decimal({match[1]},{match[2]})"
     if match := _NESTED.fullmatch(text):
-        return _nested(match[1], _parts(match[2]))
+        return _spark_name_of_nested(match[1], _parts(match[2]))
     return _NAMES.get(text, text)
 
 
@@ -50,7 +50,8 @@ def spark_column(text: str) -> str:
     return text
 
 
-def _nested(kind: str, parts: list[str]) -> str:
+def _spark_name_of_nested(kind: str, parts: list[str]) -> str:
+    """Return Spark's name of an array, struct or map from the parts of Arrow's, such as `item: int64`."""
     if kind == "map":
         return f"map<{','.join(map(spark_name, parts))}>"
     fields = [part.partition(": ")[::2] for part in parts]
@@ -190,6 +191,7 @@ def common_type(one: Type, two: Type, *, ansi: bool) -> Type | None:
 
 
 def _common_number(one: Type, two: Type, *, ansi: bool) -> Type | None:
+    """The type to which Spark casts both of two kinds of number; None if there is none."""
     kinds = {one.kind, two.kind}
     if "decimal" in kinds:
         return DOUBLE if kinds & FRACTIONAL else wider_decimal(decimal_of(one), decimal_of(two))
@@ -198,6 +200,7 @@ def _common_number(one: Type, two: Type, *, ansi: bool) -> Type | None:
 
 
 def _common_with_string(other: Type) -> Type | None:
+    """The type to which Spark casts both a string and another type; None if there is none."""
     if other.kind in INTEGRAL:
         return LONG
     if other.kind in NUMERIC:

@@ -78,7 +78,7 @@ def _hex(self: Translator, node: exp.HexString) -> Expr:
 
 
 def _adjacent_strings(self: Translator, node: exp.Concat) -> Expr:
-    """'a' 'b' is one string."""
+    """`'a' 'b'`: string literals side by side are one string."""
     parts = [self.expr(part).literal for part in node.expressions]
     if not all(isinstance(part, str) for part in parts):
         raise Refusal("Only string literals can be written side by side.")
@@ -99,6 +99,8 @@ def _arithmetic(sign: str) -> Handler:
 
 
 def _bitwise(template: str) -> Handler:
+    """Return the handler of a bitwise operator, which refuses other ones beside it without parentheses."""
+
     def handle(self: Translator, node: exp.Binary) -> Expr:
         for child in (node.this, node.expression):
             if type(child) in BITWISE and type(child) is not type(node):
@@ -108,7 +110,8 @@ def _bitwise(template: str) -> Handler:
     return handle
 
 
-def _target(node: exp.DataType) -> Type:
+def _cast_target(node: exp.DataType) -> Type:
+    """The type that a cast names; raises Refusal if it can't be translated."""
     if node.this in CAST_TARGETS and not node.expressions:
         return CAST_TARGETS[node.this]
     if node.this is exp.DType.DECIMAL:
@@ -121,11 +124,12 @@ def _target(node: exp.DataType) -> Type:
 
 
 def _cast(self: Translator, node: exp.Cast) -> Expr:
-    value, to = self.expr(node.this), _target(node.to)
+    value, to = self.expr(node.this), _cast_target(node.to)
     return (try_cast if node.args.get("safe") else cast)(value, to, self.dialect)
 
 
 def _case(self: Translator, node: exp.Case) -> Expr:
+    """`CASE [subject] WHEN .. THEN .. [ELSE ..] END`; each branch compares the subject, if there is one."""
     subject = node.this and self.expr(node.this)
     branches = []
     for branch in node.args["ifs"]:
@@ -142,6 +146,7 @@ def _if(self: Translator, node: exp.If) -> Expr:
 
 
 def _bracket(self: Translator, node: exp.Bracket) -> Expr:
+    """`x[i]`: a field of a struct, an element of an array, or a value of a map."""
     if len(node.expressions) != 1:
         raise Refusal("An array takes one index.")
     container, index = self.expr(node.this), self.expr(node.expressions[0])
@@ -157,6 +162,7 @@ def _interval(self: Translator, node: exp.Interval) -> Expr:
 
 
 def _extract(self: Translator, node: exp.Extract) -> Expr:
+    """`extract(part FROM x)`, as a call of the part's own function."""
     part = node.name.lower()
     if part not in {"year", "quarter", "month", "day", "hour", "minute", "doy"}:
         raise Refusal(f"extract({part} FROM ...) can't be translated.")
@@ -169,6 +175,7 @@ def _pipes(self: Translator, node: exp.DPipe) -> Expr:
 
 
 def _call(self: Translator, node: exp.Anonymous) -> Expr:
+    """A function's call; one of a Python predicate is added to the translator's `calls`, and made while probing."""
     predicate = find_predicate(self.predicates, node.name)
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
@@ -209,6 +216,7 @@ def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPr
 
 
 def _argument(self: Translator, node: SqlNode, text: str) -> tuple[Argument, Expr]:
+    """An argument of a Python predicate, and its expression; refused if it reads two streams or can't be guarded."""
     expr = self.expr(node)
     if len({column.stream for column in expr.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)

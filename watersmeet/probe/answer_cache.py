@@ -98,6 +98,7 @@ class AnswerCache:
 
 
 def _map_table(path: Path, shape: tuple[int, int]) -> Answers:
+    """Map a file of answers into memory; a new one is filled with zeros, which raises OSError if the disk is full."""
     size = shape[0] * shape[1]
     with path.open("a+b") as file:
         if file.tell() < size:  # written out: a full disk is an error now, and would be a crash later

@@ -107,6 +107,7 @@ def sample_pairs(path: AccessPath, most: int) -> tuple[Ints, Ints]:
 
 
 def _pairs_between(path: AccessPath, ends: Ints, start: int, stop: int) -> tuple[Ints, Ints]:
+    """Return pairs by their numbers, `start` to `stop`, among all that an access path leads to."""
     from_partial = int(np.searchsorted(ends, start, "right"))
     to_partial = int(np.searchsorted(ends, stop - 1, "right")) + 1
     begins = ends[from_partial:to_partial] - path.count[from_partial:to_partial]

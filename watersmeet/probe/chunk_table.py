@@ -64,7 +64,7 @@ class ChunkTable:
         return [t for t in self._by_stream[stream][first:last] if t.chunk.high >= low]
 
     def rows(self, target: Target) -> Rows:
-        """Open a chunk."""
+        """Open a chunk in the store; its rows have ordinals if the batch numbered them."""
         rows = self._store.open(target.chunk, self._query.streams[target.chunk.stream].time_type)
         if target.number in self._ordinals:
             rows.ordinals = self._ordinals[target.number]

@@ -44,7 +44,7 @@ def limit_times(probe: Probe, times: Times) -> Times:
         mask = mask & (block.batch >= arrived.first)
         if probe.rows.arrivals is None:  # all in one batch
             same_batch = block.batch <= arrived.last
-            latest, has_any = _latest(probe)
+            latest, has_any = _latest_time(probe)
             mask = mask & (has_any | ~same_batch)
             high = np.where(same_batch, np.minimum(high, latest), high)
     return Times(low, high) if np.all(mask) else Times(np.where(mask, low, FOREVER), np.where(mask, high, NEVER))
@@ -62,12 +62,12 @@ def mask_pairs(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
     if arrivals is None or probe.target.chunk.arrived.last < int(block.batch.min()):
         return None
     arrived, batch = arrivals[row], block.batch[partial]
-    latest, has_any = (part[partial] for part in _latest(probe))
+    latest, has_any = (part[partial] for part in _latest_time(probe))
     before: Mask = (arrived < batch) | ((arrived == batch) & has_any & (probe.rows.ts[row] <= latest))
     return before
 
 
-def _latest(probe: Probe) -> tuple[Ints, Mask]:
+def _latest_time(probe: Probe) -> tuple[Ints, Mask]:
     """Return the latest time of rows that precede each tuple within its batch, and whether there can be any."""
     moment = probe.block.moment
     if probe.step.target < probe.block.origin or probe.step.role.among == "earlier":
@@ -75,7 +75,7 @@ def _latest(probe: Probe) -> tuple[Ints, Mask]:
     return np.maximum(moment, NEVER + 1) - 1, moment > NEVER  # rows with the same time are later
 
 
-def _expiring(probe: Probe, times: Times) -> Times:
+def _limit_to_expiring(probe: Probe, times: Times) -> Times:
     """Limit the times to rows that expire after a partial result's first member, whenever they arrived."""
     (low, high), until, window = times, probe.block.deadline, probe.input.window
     if probe.step.target > probe.block.origin:
@@ -84,22 +84,22 @@ def _expiring(probe: Probe, times: Times) -> Times:
     return Times(np.where(until < FOREVER, later, FOREVER), np.where(until < FOREVER, high, NEVER))
 
 
-def _preceding(probe: Probe, times: Times) -> Times:
+def _limit_to_preceding(probe: Probe, times: Times) -> Times:
     """Limit the times to those up to a partial result's first member, whenever rows arrived."""
-    (low, high), (latest, has_any) = times, _latest(probe)
+    (low, high), (latest, has_any) = times, _latest_time(probe)
     return Times(np.where(has_any, low, FOREVER), np.where(has_any, np.minimum(high, latest), NEVER))
 
 
-def _newest(probe: Probe, times: Times) -> Times:
+def _limit_to_newest(probe: Probe, times: Times) -> Times:
     """Limit the times to those from the newest partner known to the combination's own."""
     (low, high), newest = times, probe.block.tags.get(NEWEST)
     return Times(low if newest is None else np.maximum(low, newest), np.minimum(high, probe.block.high))
 
 
 _BY_TIME: Mapping[Among, Callable[[Probe, Times], Times]] = {
-    "expiring": _expiring,
+    "expiring": _limit_to_expiring,
     "all": lambda probe, times: times,
-    "preceding": _preceding,
-    "newest": _newest,
+    "preceding": _limit_to_preceding,
+    "newest": _limit_to_newest,
 }
 """How roles limit times if it doesn't matter when rows arrived."""

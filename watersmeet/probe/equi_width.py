@@ -26,7 +26,7 @@ LARGEST = float(2**63 - 1024)
 POINT = 1e-9
 """Ranges narrower than this, relative to their place, mean one value: bounds contain a margin for rounding."""
 BEFORE_SURROGATES = 0xD7FF
-"""The last code point before the surrogates, which are no characters."""
+"""The last code point before the surrogates, which are not characters."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +133,20 @@ def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array(values >= 0.5)
     if pa.types.is_decimal(kind):
-        return pa.array([_decimal(value, kind) for value in values.tolist()], kind)
+        return pa.array([_to_decimal(value, kind) for value in values.tolist()], kind)
     if not is_whole(kind):
         return pa.array(values).cast(kind, safe=False)
     integers = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
     return (integers.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else integers).cast(kind, safe=False)
 
 
-def _decimal(value: float, kind: pa.DataType) -> Decimal | None:
+def _to_decimal(value: float, kind: pa.DataType) -> Decimal | None:
     number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=400))
     return number if len(number.as_tuple().digits) <= kind.precision else None
 
 
 def _text(value: float) -> str:
-    """Return the text that a number stands for; if its bytes are no text, the last text below them."""
+    """Return the text that a number stands for; if its bytes are not a text, the last text below them."""
     octets = int(value).to_bytes(TEXT_BYTES, "big")
     try:
         return octets.decode().rstrip("\0")

@@ -130,6 +130,7 @@ class SqlFilter(Filter):
         return self._take(block, partial(locate, block, self.conjuncts), self.work.tests[texts])
 
     def _test_each(self, block: Partials, conjuncts: tuple[Conjunct, ...]) -> Ints:
+        """Return the rows that pass all conjuncts, tested one after the other; records each one's pairs and time."""
         positions = np.arange(len(block))
         for conjunct in conjuncts:
             rest, start = block.take(positions) if len(positions) < len(block) else block, self.evaluators.clock()
@@ -260,6 +261,7 @@ def _in_window(probe: Probe, times: Times) -> Times:
 
 
 def _in_count_window(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
+    """Return which pairs are inside the count window of the stream probed; None if it has none."""
     size = probe.input.window.rows
     if size is None:
         return None

@@ -27,7 +27,7 @@ from watersmeet.probe.search import CandidateSearch
 NOBODY = -1
 """The number of the conjunct that refuses a pair, if none has so far."""
 CHUNK = 32
-"""Probing a chunk costs at least as much as so many pairs."""
+"""Probing a chunk costs at least as much as this many pairs."""
 
 
 @dataclass(slots=True)
@@ -96,6 +96,7 @@ class NearMissSearch:
         step: Step,
         node: int | None,
     ) -> None:
+        """Look for pairs of a block that only one conjunct refuses, and add them to what the targets have found."""
         if not targets:
             return
         most = limits().missed_pairs - min(missed.pairs_examined for missed in targets)
@@ -106,10 +107,10 @@ class NearMissSearch:
             return
         for missed, at in self._sole_refusals(pairs, conjuncts, targets):
             rows = pairs.take(at[: self.most - len(missed.rows)])
-            missed.values += self._compared(rows, missed.conjunct)
+            missed.values += self._format_compared(rows, missed.conjunct)
             missed.rows += [{stream: int(refs[one]) for stream, refs in rows.rows.items()} for one in range(len(rows))]
 
-    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
+    def _format_compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
         """Return for each pair the operands of a conjunct as text."""
         sides = side_values_of(self.comparisons, conjunct, pairs) if len(pairs) else []
         texts = (format_values(sides, at, format_plain) for at in range(len(pairs)))
@@ -175,6 +176,7 @@ class NearMissSearch:
             return holds, denies
 
     def _evaluate(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
+        """Return where a conjunct is surely TRUE and where it surely isn't; may call its Python predicates."""
         unsure = np.empty(0, np.int64)
         if conjunct.near:
             possible = self.comparisons.possible(block, conjunct)

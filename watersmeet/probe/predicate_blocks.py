@@ -113,6 +113,7 @@ class PredicateCaller:
         return answers
 
     def _fetch(self, argument: Argument, refs: Ints) -> tuple[pa.Array, Ints]:
+        """Return values of an argument, computed once for each distinct row, and where each reference's value is."""
         if len(argument.columns) == 1 and argument.sql == argument.columns[0].name:
             return self._values(argument.columns[0], refs)
         unique, at = np.unique(refs, return_inverse=True)

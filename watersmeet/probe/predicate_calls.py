@@ -168,7 +168,7 @@ class CallCost:
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
     """Return the distinct combinations of several key columns, and for each row the position of its combination."""
-    order, changes = _sorted(keys)
+    order, changes = _sort_rows(keys)
     first = np.append(True, changes)[: len(order)]
     inverse = np.empty(len(order), np.intp)
     inverse[order] = np.cumsum(first) - 1
@@ -177,11 +177,11 @@ def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
 
 def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
     """Return the positions of equal combinations of several key columns, in order, one array a combination."""
-    order, changes = _sorted(keys)
+    order, changes = _sort_rows(keys)
     return np.split(order, np.flatnonzero(changes) + 1)
 
 
-def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], Mask]:
+def _sort_rows(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], Mask]:
     """Return the order that sorts rows by several key columns; for each but the last, whether the next differs."""
     order = np.lexsort(keys[::-1])
     changes: Mask = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
@@ -226,7 +226,7 @@ def _ask_by_shape(predicate: PythonPredicate, columns: Sequence[ArgumentValues])
     """
     answer = _FORMS[predicate.form]
     columns = _lead_with_fewer(*columns) if predicate.symmetric and predicate.form == "array" else columns
-    batched = [] if predicate.form == "pair" or predicate.arrow else [*_batched(predicate, columns)]
+    batched = [] if predicate.form == "pair" or predicate.arrow else [*_batched_arguments(predicate, columns)]
     lengths = [sizes for column in batched if (sizes := column.lengths()) is not None]
     if not lengths:
         return answer(predicate, columns)
@@ -236,7 +236,7 @@ def _ask_by_shape(predicate: PythonPredicate, columns: Sequence[ArgumentValues])
     return answers
 
 
-def _batched(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Sequence[ArgumentValues]:
+def _batched_arguments(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Sequence[ArgumentValues]:
     """Return the arguments of which a call gets several values at once."""
     if predicate.form == "matrix" or all(column.leads for column in columns):
         return columns
@@ -249,7 +249,8 @@ def _nulls(values: pa.Array, at: Ints) -> Mask:
     return values.is_null().to_numpy(zero_copy_only=False)[at]  # type: ignore[no-any-return]
 
 
-def _array(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+def _call_arrays(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    """Call a predicate of form 'array', once for each tuple of the stream that leads, with all its candidates."""
     answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     is_single = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
@@ -269,12 +270,13 @@ def _lead_with_fewer(one: ArgumentValues, other: ArgumentValues) -> list[Argumen
     return [replace(fewer, leads=True), replace(more, leads=False)]
 
 
-def _pair(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+def _call_pairs(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
     rows = zip(*(column.each() for column in columns), strict=True)
     return np.array([_truth(_call(predicate, values, columns), predicate) for values in rows], dtype=np.int8)
 
 
-def _matrix(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+def _call_matrices(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    """Call a predicate of form 'matrix' for blocks of distinct tuples of both sides; return the pairs' answers."""
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
     values = [column.getter(predicate.arrow) for column in columns]
     answers: Answers = np.empty(len(left_at), dtype=np.int8)
@@ -308,10 +310,11 @@ def _ranks(at: Ints) -> NDArray[np.intp]:
     return (np.cumsum(mask) - 1)[at]
 
 
-_FORMS = {"array": _array, "pair": _pair, "matrix": _matrix}
+_FORMS = {"array": _call_arrays, "pair": _call_pairs, "matrix": _call_matrices}
 
 
 def _call(predicate: PythonPredicate, arguments: Sequence[Any], columns: Sequence[ArgumentValues]) -> Any:
+    """Call the user's function; what it raises becomes a PredicateError that shows the arguments."""
     try:
         return predicate.function(*arguments)
     except Exception as error:
@@ -335,6 +338,7 @@ def _describe_value(value: Any) -> str:
 
 
 def _truth(answer: Any, predicate: PythonPredicate) -> int:
+    """Return an answer for one pair as TRUE, FALSE or NULL; raises PredicateError if it is anything else."""
     if _is_null(answer):
         return NULL
     if not isinstance(answer, bool | np.bool_):

@@ -65,6 +65,7 @@ def _others(bound: Bound) -> list[Operand]:
 
 
 def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mapping[Operand, Floats], rows: int) -> Range:
+    """Return a column's range for each row of a block, its ends moved outwards by one double."""
     low = np.full(rows, -np.inf) if low is None else low
     # NaN sorts above infinity, so a range without an upper end runs to the last row.
     high = np.full(rows, np.nan) if high is None else high

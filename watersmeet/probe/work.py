@@ -83,7 +83,7 @@ class HopWork:
         self.tests[texts].add(scan)
 
     def is_sampled(self, texts: Texts, pairs: int) -> bool:
-        """Tell whether to test conjuncts one by one in the next block, of so many pairs."""
+        """Tell whether to test conjuncts one by one in the next block, of this many pairs."""
         if len(texts) == 1 or pairs < limits().sampled_pairs:
             return False
         return self.single_tests[texts[0]].blocks * SAMPLE_EVERY <= self.tests[texts].blocks

@@ -36,7 +36,7 @@ def asof(tolerance: str | timedelta | None = None, *, left: bool = False) -> AsO
         left: Whether there is a result, with NULL, where there is no such tuple; by default there is none.
 
     Raises:
-        DefinitionError: If the tolerance is no duration, or `left` neither True nor False.
+        DefinitionError: If the tolerance is not a duration, or `left` neither True nor False.
 
     >>> asof("5 minutes", left=True)
     AsOf(tolerance=300000000, left=True)
@@ -60,6 +60,7 @@ def apply_tolerances(streams: Sequence[StreamSpec], how: Mapping[str, object] | 
 
 
 def _apply_tolerance(stream: StreamSpec, kind: object) -> StreamSpec:
+    """Return a stream with its tolerance as its window; raises DefinitionError if it has a window already."""
     if not isinstance(kind, AsOf) or kind.tolerance is None:
         return stream
     if stream.window != Window():

@@ -25,6 +25,7 @@ def continue_join(query: Query, stored: Mapping[str, Any]) -> Query:
 
 
 def _continue_stream(stream: StreamSpec, stored: Mapping[str, Any]) -> StreamSpec:
+    """Return a stream with its stored delay unless one is given, and its stored window if a derived one is narrower."""
     if stream.table:
         return stream
     window, delay = stored.get(f"window of '{stream.name}'"), stored.get(f"delay of '{stream.name}'")

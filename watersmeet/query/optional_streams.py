@@ -87,14 +87,15 @@ def derive_windows(query: Query) -> Query:
     }
     for at in members:
         after[at] += [
-            _latest(after[at], beside[other].get((other, at)), other in query.as_of_streams) for other in optional
+            _latest_offset(after[at], beside[other].get((other, at)), other in query.as_of_streams)
+            for other in optional
         ]
     return replace(
         query, streams=tuple(_derive_window(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
 
 
-def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
+def _latest_offset(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
     """Return how much later than a required tuple a partner can be; None if unbounded.
 
     Args:
@@ -175,6 +176,7 @@ def _check_window(query: Query) -> None:
 
 
 def _check_conjuncts(query: Query) -> None:
+    """Raise DefinitionError for a conjunct over two optional streams, or one left to Spark if several are optional."""
     for conjunct in query.conjuncts:
         tied = [query.streams[at].name for at in sorted(conjunct.streams) if at in query.optional]
         if len(tied) > 1:

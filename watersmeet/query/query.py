@@ -61,11 +61,11 @@ class NestedTimes:
         """
         if mark is None or self.window is None or self.window.span is None:
             return None
-        earliest = [max(_earliest(window, mark) for window in side) for side in self.waits]
-        return _earliest(self.window, min(earliest, default=mark))
+        earliest = [max(_earliest_time(window, mark) for window in side) for side in self.waits]
+        return _earliest_time(self.window, min(earliest, default=mark))
 
 
-def _earliest(window: Window, high: int) -> int:
+def _earliest_time(window: Window, high: int) -> int:
     return int(window.earliest(np.array([high]))[0])
 
 
@@ -261,7 +261,7 @@ class Query:
 
     @cached_property
     def as_of_streams(self) -> frozenset[int]:
-        """The streams of which only the newest partner counts that is no later than the combination."""
+        """The streams of which only the newest partner counts that isn't later than the combination."""
         return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
 
     @cached_property

@@ -74,6 +74,7 @@ def _first_modifier(tokens: Sequence[Token], join: int) -> int:
 
 
 def _join(text: str, tokens: Sequence[Token]) -> JoinClause:
+    """Return a JOIN with its stream and condition; raises SqlError if its kind isn't known or a part is missing."""
     join = next(at for at, token in enumerate(tokens) if word_of(token) == "JOIN")
     words = " ".join(word_of(token) for token in tokens[:join])
     if words not in KINDS:

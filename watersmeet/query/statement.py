@@ -229,6 +229,7 @@ def _condition(clause: JoinClause, stream: str) -> str:
 
 
 def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
+    """Return the tokens of SELECT, FROM and WHERE; raises SqlError if a clause is missing, repeated or refused."""
     clauses: dict[str, list[Token]] = {}
     depth, current = 0, ""
     for at, (token, after) in enumerate(zip_longest(tokens, tokens[1:])):
@@ -290,6 +291,7 @@ _UNFINISHED = {TokenType.DOT, TokenType.COMMA}
 
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
+    """Return a stream of FROM with what its brackets say; raises SqlError for a subquery, ON, USING or two aliases."""
     if tokens[0].token_type is TokenType.L_PAREN:
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         if len(tokens) < 2 or tokens[1].text.upper() != "SELECT":

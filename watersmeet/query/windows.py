@@ -155,24 +155,26 @@ class Hopping(Window):
             )
 
     @property
-    def _first(self) -> int:
+    def _first_micro(self) -> int:
         """The first microsecond of a window, counted from its start."""
         return 0 if self.closed == "left" else 1
 
     @property
-    def _last(self) -> int:
-        """The last one."""
-        return self.size - 1 + self._first
+    def _last_micro(self) -> int:
+        """The last microsecond of a window, counted from its start."""
+        return self.size - 1 + self._first_micro
 
     def deadline(self, ts: Ints) -> Ints:
         """See Window: the end of the latest window that contains ts, or of the one before the gap that does."""
         reach = self.step + self.size
-        return saturate(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
+        return saturate(lambda ts: (ts - self._first_micro) // self.step * self.step + self._last_micro, ts, reach)
 
     def earliest(self, high: Ints) -> Ints:
         """See Window."""
         reach = self.step + self.size
-        return saturate(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
+        return saturate(
+            lambda high: -((self._last_micro - high) // self.step) * self.step + self._first_micro, high, reach
+        )
 
     def admits(self, ts: Ints) -> Mask:
         """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
@@ -265,7 +267,7 @@ def tumbling(size: str | timedelta) -> Hopping:
 
 
 def parse_window(text: str) -> Window | None:
-    """Return the window of a notation; None if it is no notation.
+    """Return the window of a notation; None if the text is not one.
 
     >>> parse_window("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), parse_window("a whim")
     (True, None)

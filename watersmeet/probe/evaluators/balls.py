@@ -1,8 +1,8 @@
-"""Ball arithmetic: real numbers with a radius, a bound of how far Spark's own value may lie from ours.
+"""Ball arithmetic: real numbers with a radius, a bound on how far Spark's own value may lie from ours.
 
 Addition, multiplication, division and square roots are the same everywhere if their operands are. Transcendental
 functions are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
-can't hold (NaN, infinities, a divisor that may be 0, the border of a domain) has an infinite radius, and Spark decides.
+can't hold (NaN, infinities, a divisor that may be 0, the edge of a domain) has an infinite radius, and Spark decides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BLOCK = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Ball:
-    """Values of pairs, each with a bound of its error; arrays with an element per pair, or 0-dimensional if constant.
+    """Values of pairs, each with a bound on its error; arrays with an element per pair, or 0-dimensional if constant.
 
     Attributes:
         value: Our value; doubles, or floats if the radius covers that.
@@ -90,31 +90,33 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
         comparison: The comparison.
         balls: The balls of its `inputs`.
     """
-    possible, sure = _in_blocks(comparison, balls)
+    possible, sure = _decide_in_blocks(comparison, balls)
     open_ = np.flatnonzero(possible != sure)
     if len(open_) and any(ball.finer for ball in balls.values()):
         finer = {term: ball.finer(open_) if ball.finer else ball.take(open_) for term, ball in balls.items()}
-        possible[open_], sure[open_] = _in_blocks(comparison, finer)
+        possible[open_], sure[open_] = _decide_in_blocks(comparison, finer)
     return possible, sure
 
 
-def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+def _decide_in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+    """Return where a comparison may be TRUE and where it surely is, computed in blocks that fit the CPU's cache."""
     size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
     if not isinstance(comparison.left, MathFunction) and not isinstance(comparison.right, MathFunction):
-        return _block(comparison, balls, size)  # no intermediate results that the cache should hold
+        return _decide_block(comparison, balls, size)  # no intermediate results that the cache should hold
     possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
     for start in range(0, size, BLOCK):
         block = slice(start, start + BLOCK)
         parts = {term: ball.take(block) for term, ball in balls.items()}
-        possible[block], sure[block] = _block(comparison, parts, len(possible[block]))
+        possible[block], sure[block] = _decide_block(comparison, parts, len(possible[block]))
     return possible, sure
 
 
-def _block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tuple[Mask, Mask]:
+def _decide_block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tuple[Mask, Mask]:
+    """Return where a comparison may be TRUE and where it surely is, all at once."""
     with np.errstate(all="ignore"):
         left, right = evaluate(comparison.left, balls), evaluate(comparison.right, balls)
         if _is_single(left) and not right.value.ndim and not right.radius.ndim:
-            return _single_block(comparison.sign, left, right)
+            return _decide_float_block(comparison.sign, left, right)
         ahead = np.subtract(right.value, left.value, dtype=np.float64)
         apart = (left.radius + right.radius) * (1 + 2.0**-48)
         sure, not_sure = _holds(comparison.sign, ahead, apart), _holds(OPPOSITE[comparison.sign], ahead, apart)
@@ -131,8 +133,8 @@ def _is_single(ball: Ball) -> bool:
     return ball.value.dtype == np.float32 and not ball.radius.ndim
 
 
-def _single_block(sign: Sign, left: Ball, right: Ball) -> tuple[Mask, Mask]:
-    """`_block` for floats of one radius against a constant: compared as floats, with the borders moved outwards."""
+def _decide_float_block(sign: Sign, left: Ball, right: Ball) -> tuple[Mask, Mask]:
+    """`_decide_block` for floats of one radius against a constant: compared as floats, thresholds moved outwards."""
     apart = float(left.radius + right.radius) * (1 + 2.0**-48)
     borders = [np.float32(float(right.value) + side * apart) for side in (-1, 1)]
     low, high = np.nextafter(borders[0], np.float32(-np.inf)), np.nextafter(borders[1], np.float32(np.inf))
@@ -149,7 +151,7 @@ SINGLE: dict[Sign, Callable[[NDArray[Any], np.float32, np.float32], tuple[Mask, 
     "=": lambda value, low, high: ((value >= low) & (value <= high), np.zeros(value.shape, dtype=bool)),
     "<>": lambda value, low, high: (np.ones(value.shape, dtype=bool), (value < low) | (value > high)),
 }
-"""Whether a comparison may be TRUE and whether it certainly is, for floats against a border between two others."""
+"""Whether a comparison may be TRUE and whether it certainly is, for floats against a threshold between two others."""
 OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 
@@ -294,7 +296,7 @@ def same(function: Callable[[Floats], Floats], rounding: float) -> Callable[[Bal
     return apply
 
 
-def _single(x: Floats) -> Floats:
+def _round_to_float(x: Floats) -> Floats:
     return x.astype(np.float32).astype(np.float64)
 
 
@@ -352,7 +354,7 @@ def hypotenuse(x: Ball, y: Ball) -> Ball:
 def power(x: Ball, y: Ball) -> Ball:
     """`pow(x, y)`: with a positive base its extremes are in the corners; a negative one needs a whole exponent."""
     value, (low, high), (least, most) = np.power(x.value, y.value), _ends(x), _ends(y)
-    corners = [np.power(base, exponent) for base in (low, high) for exponent in _distinct(y, least, most)]
+    corners = [np.power(base, exponent) for base in (low, high) for exponent in _distinct_ends(y, least, most)]
     smallest, largest = _extremes(corners)
     whole = (y.radius == 0) & (y.value == np.rint(y.value)) & (np.abs(y.value) < FAR)
     crosses = (low <= 0) & (high >= 0)
@@ -366,7 +368,7 @@ def power(x: Ball, y: Ball) -> Ball:
     return _combine(value, np.where(good, radius, np.inf), x, y)
 
 
-def _distinct(y: Ball, least: Floats, most: Floats) -> Iterator[Floats]:
+def _distinct_ends(y: Ball, least: Floats, most: Floats) -> Iterator[Floats]:
     yield least
     if y.radius.any():
         yield most
@@ -376,7 +378,7 @@ def _extremes(values: list[Floats]) -> tuple[Floats, Floats]:
     return np.asarray(np.minimum.reduce(values)), np.asarray(np.maximum.reduce(values))
 
 
-def _inverse(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
+def _reciprocal(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
     return lambda x: divide(constant(1.0), function(x))
 
 
@@ -390,7 +392,7 @@ FUNCTIONS: dict[str, Callable[..., Ball]] = {
     "/": divide,
     "negative": negative,
     "abs": absolute,
-    "float": same(_single, 0.0),
+    "float": same(_round_to_float, 0.0),
     "sqrt": same(np.sqrt, 2 * UNIT),
     "cbrt": rising(np.cbrt, sure=0.0),
     "exp": rising(np.exp),
@@ -402,9 +404,9 @@ FUNCTIONS: dict[str, Callable[..., Ball]] = {
     "sin": sine,
     "cos": cosine,
     "tan": tangent,
-    "csc": _inverse(sine),
-    "sec": _inverse(cosine),
-    "cot": _inverse(tangent),
+    "csc": _reciprocal(sine),
+    "sec": _reciprocal(cosine),
+    "cot": _reciprocal(tangent),
     "asin": rising(np.arcsin, least=-1.0, most=1.0, sure=0.0),
     "acos": rising(np.arccos, least=-1.0, most=1.0, sure=1.0),
     "atan": rising(np.arctan, sure=0.0),

@@ -65,6 +65,7 @@ def side_values_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials
 
 
 def _evaluate(comparisons: Comparisons, compared: ComparedValue, block: Partials) -> SideValues | None:
+    """Compute what a side of a comparison is for each row; None if only Spark can, or DuckDB raises."""
     if compared.term is not None:
         ball = comparisons.value(block, compared.term)
         value, radius, valid = (np.broadcast_to(part, len(block)) for part in (ball.value, ball.radius, ball.valid))

@@ -43,10 +43,11 @@ class Duck:
             have written (`guard.py`), and nothing is put on disk.
 
     Raises:
-        DefinitionError: If there is no such time zone.
+        DefinitionError: If the time zone does not exist.
     """
 
     def __init__(self, dialect: Dialect, folder: Path | None = None, untrusted: bool = False) -> None:
+        """Open a DuckDB in memory that reaches no files but spills to `folder`; if untrusted, it checks expressions."""
         # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
         config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
         # [!] From the first statement on: nothing that the connection runs can reach a file or load an extension.
@@ -65,6 +66,7 @@ class Duck:
         self._guard = Guard() if untrusted else None
 
     def _set_zone(self, name: str) -> None:
+        """Set the time zone of the connection and its cursors; raises DefinitionError if DuckDB doesn't know it."""
         try:
             # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
             self._connection.execute("SET GLOBAL TimeZone = ?", [name])
@@ -87,7 +89,7 @@ class Duck:
         """Return the positions of the rows for which every condition is TRUE."""
         self._admit(conditions)
         with self._as_table(columns, rows) as connection:
-            positions = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
+            positions = connection.execute(f"SELECT i FROM t WHERE {_conjunction(conditions)}").fetchnumpy()["i"]
         return np.asarray(positions, dtype=np.int64)
 
     def attempt(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints | None:
@@ -157,7 +159,7 @@ class Duck:
         with self._connection.cursor() as cursor:
             _register(cursor, "l", left, "i", sizes[0])
             _register(cursor, "r", right, "j", sizes[1])
-            for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_all(conditions)}"):
+            for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_conjunction(conditions)}"):
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
 
     def find_unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
@@ -168,7 +170,7 @@ class Duck:
         with self._connection.cursor() as cursor:
             _register(cursor, "l", left, "i", sizes[0])
             _register(cursor, "r", right, "j", sizes[1])
-            query = f"SELECT i FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE {_all(conditions)}) ORDER BY i"
+            query = f"SELECT i FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE {_conjunction(conditions)}) ORDER BY i"
             return np.asarray(cursor.execute(query).fetchnumpy()["i"], dtype=np.int64)
 
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
@@ -186,7 +188,7 @@ class Duck:
         try:
             return self.filter(columns, [conjunct.condition], rows)
         except VALUE_ERRORS as error:
-            at = self._first_failing(columns, conjunct.condition, 0, rows)
+            at = self._find_first_failing(columns, conjunct.condition, 0, rows)
             row = ", ".join(
                 f"{names[name]} = {shorten(value_at(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
@@ -211,7 +213,8 @@ class Duck:
             self.find_denied(first, condition, half), self.find_denied(second, condition, rows - half) + half
         )
 
-    def _first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
+    def _find_first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
+        """Return the first row for which a condition raises, by bisection; rows `start` to `end` must hold one."""
         while end - start > 1:
             middle = (start + end) // 2
             half = {name: values.slice(start, middle - start) for name, values in columns.items()}
@@ -271,7 +274,7 @@ def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Record
         yield block
 
 
-def _all(conditions: Sequence[str]) -> str:
+def _conjunction(conditions: Sequence[str]) -> str:
     return " AND ".join(f"({condition})" for condition in conditions)
 
 

@@ -64,7 +64,7 @@ class Guard:
             expressions: The expressions.
 
         Raises:
-            StateError: If one is no expression, or calls a function that conditions don't.
+            StateError: If one is not an expression, or calls a function that conditions don't.
         """
         for text in {*expressions} - self._allowed:
             problem = "which is too long" if len(text) > LONGEST else _problem(_select(connection, text))
@@ -124,7 +124,7 @@ def _problems(tree: Any) -> Iterator[str]:
         elif isinstance(node, dict):
             nodes += node.values()
             if node.get("class", "CONSTANT") not in CLASSES:
-                yield f"which has a part that is no value: {str(node['class']).lower()}"
+                yield f"which has a part that is not a value: {str(node['class']).lower()}"
             name = node.get("function_name", "+")
             if name not in FUNCTIONS or node.get("schema"):
                 yield f"which calls {shorten(name)}"

@@ -31,16 +31,16 @@ class Comparisons:
 
     def possible(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct may be TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._possible, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_possible, conjunct))
 
-    def _possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         return np.flatnonzero(self._masks(block, conjunct)[0])
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct isn't certainly TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._unsure, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
 
-    def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         return np.flatnonzero(~self._masks(block, conjunct)[1])
 
     def _masks(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
@@ -57,6 +57,7 @@ class Comparisons:
         return balls.evaluate(term, {part: self._ball(block, part) for part in inputs_of(term)})
 
     def _ball(self, block: Partials, term: Input) -> balls.Ball:
+        """Return a term's value for each row of a block, with a bound on its error."""
         if isinstance(term, Leaf):
             columns = self.reader.read(block, term.columns)
             return balls.ball_of(self.duck.values(columns, f"CAST({term.sql} AS DOUBLE)", len(block)), term.error)

@@ -42,17 +42,17 @@ class Sql:
 
     def not_denied(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct that may raise holds, and all of each piece of the block for which it raises."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._not_denied, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_not_denied, conjunct))
 
-    def _not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.condition], len(block))
         return np.arange(len(block)) if positions is None else positions
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where the answer of a conjunct can't be trusted."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._unsure, conjunct))
+        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
 
-    def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         assert conjunct.unsure is not None
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
         # If the test itself raises, Spark decides, and reports what is wrong and where.
@@ -83,6 +83,11 @@ class Sql:
         return self.reader.where(block, _columns(conjuncts), lambda piece, at: self._decide(piece, conjuncts))
 
     def _decide(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        """Return the rows for which all conjuncts are TRUE.
+
+        Conjuncts that raise when tested at once come last, row by row, on what the others leave: after calls of Python
+        predicates, and without the rows that one of several such conjuncts denies.
+        """
         positions, failing = np.arange(len(block)), []
         for conjunct in (conjunct for conjunct in conjuncts if not conjunct.calls):
             table = self.reader.read(block.take(positions), conjunct.columns)
@@ -100,6 +105,7 @@ class Sql:
         return positions
 
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
+        """Return the rows for which a conjunct is TRUE; calls its Python predicates first, and raises its errors."""
         names = error_columns(self.reader.query, conjunct)
         answers = {call.name: self.predicates.booleans(block, call) for call in conjunct.calls}
 

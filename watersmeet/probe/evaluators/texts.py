@@ -98,6 +98,7 @@ def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Flo
 
 
 def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
+    """Return the Jaro-Winkler similarity of pairs of texts."""
     one, one_size = left.take(left_at)
     two, two_size = right.take(right_at)
     kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either
@@ -105,7 +106,7 @@ def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> F
     window = _MatchWindow(np.maximum(np.maximum(one_size, two_size) // 2 - 1, 0), len(one), len(two))
     one_matches, two_matches = _matches(one, two, one_size, two_size, window)
     matches = one_matches.sum(axis=0, dtype=np.int64)
-    transposed = matches - _in_place(one, two, one_matches, two_matches, window)
+    transposed = matches - _count_in_place(one, two, one_matches, two_matches, window)
     with np.errstate(all="ignore"):
         count = matches.astype(np.float64)
         jaro = (count / one_size + count / two_size + (count - transposed / 2.0) / count) / 3.0
@@ -132,7 +133,7 @@ class _MatchWindow:
 
 def _matches(one: Units, two: Units, one_size: Ints, two_size: Ints, window: _MatchWindow) -> tuple[Mask, Mask]:
     """Which units have a partner: each takes the first equal one that is free and within reach."""
-    one_free, two_free = _there(one, one_size), _there(two, two_size)
+    one_free, two_free = _unit_mask(one, one_size), _unit_mask(two, two_size)
     match = np.empty(len(one_size), dtype=bool)
     for i in range(len(one)):
         for j in window.near(i):
@@ -142,14 +143,14 @@ def _matches(one: Units, two: Units, one_size: Ints, two_size: Ints, window: _Ma
             window.restrict(match, i, j)
             one_free[i] ^= match
             two_free[j] ^= match
-    return _there(one, one_size) & ~one_free, _there(two, two_size) & ~two_free
+    return _unit_mask(one, one_size) & ~one_free, _unit_mask(two, two_size) & ~two_free
 
 
-def _there(units: Units, sizes: Ints) -> Mask:
+def _unit_mask(units: Units, sizes: Ints) -> Mask:
     return np.arange(len(units))[:, None] < sizes
 
 
-def _in_place(one: Units, two: Units, one_matches: Mask, two_matches: Mask, window: _MatchWindow) -> Ints:
+def _count_in_place(one: Units, two: Units, one_matches: Mask, two_matches: Mask, window: _MatchWindow) -> Ints:
     """How many matched units equal the matched unit of the same rank on the other side, which is within reach too."""
     count = np.zeros(one.shape[1], dtype=np.uint8)
     ones, twos = _rank(one, one_matches, 0), _rank(two, two_matches, 1)

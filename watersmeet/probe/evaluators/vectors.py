@@ -54,7 +54,7 @@ def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right
 
     def finer(pairs: Positions) -> Ball:
         at, by = left_at[pairs], right_at[pairs]
-        return _mark_nulls(_fine(function, one, two, at, by), function, one, two, at, by)
+        return _mark_nulls(_fine_ball(function, one, two, at, by), function, one, two, at, by)
 
     return Ball(rough.value, rough.radius, rough.valid, finer)
 
@@ -179,25 +179,26 @@ def _pick_products(left: Singles, right: Singles, left_at: Ints, right_at: Ints,
     return products
 
 
-def _relative(dimension: int) -> float:
-    """The error bound of an inner product of two rows of length 1, computed in floats."""
+def _float_error(dimension: int) -> float:
+    """The bound on the error of an inner product of two rows of length 1, computed in floats."""
     return (dimension + 8) * 2.0**-24 * 1.01
 
 
 def _rough_cosine(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
-    return Ball(product, np.asarray(_relative(one.rows.shape[1])), np.asarray(True))
+    return Ball(product, np.asarray(_float_error(one.rows.shape[1])), np.asarray(True))
 
 
 def _rough_inner(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     scale = one.lengths[left_at] * two.lengths[right_at]
-    value, radius = product * scale, _relative(one.rows.shape[1]) * scale + LEAST_FLOAT
+    value, radius = product * scale, _float_error(one.rows.shape[1]) * scale + LEAST_FLOAT
     return Ball(value, np.where(np.abs(value) + radius < MOST_FLOAT, radius, np.inf), np.asarray(True))
 
 
 def _rough_distance(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
+    """Return Euclidean distances from inner products computed in floats, with a bound on their error."""
     scale = 2 * one.lengths[left_at] * two.lengths[right_at]
     together = one.squares[left_at] + two.squares[right_at]
-    square, off = together - scale * product, _relative(one.rows.shape[1]) * scale + 2.0**-48 * together
+    square, off = together - scale * product, _float_error(one.rows.shape[1]) * scale + 2.0**-48 * together
     value = np.sqrt(np.maximum(square, 0))
     below, above = np.sqrt(np.maximum(square - off, 0)), np.sqrt(np.maximum(square + off, 0))
     radius = np.maximum(above - value, value - below) + 2.0**-22 * above + LEAST_FLOAT
@@ -211,7 +212,7 @@ ROUGH: dict[str, Callable[[Singles, _VectorRows, _VectorRows, Ints, Ints], Ball]
 }
 
 
-def _fine(function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
+def _fine_ball(function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     """The function in double precision, then rounded to a float as Spark rounds it."""
     value, radius = np.empty(len(left_at)), np.empty(len(left_at))
     for start in range(0, len(left_at), GATHERED):
@@ -221,7 +222,7 @@ def _fine(function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, righ
         return FUNCTIONS["float"](Ball(value, radius, np.asarray(True)))
 
 
-def _precise(dimension: int) -> float:
+def _double_error(dimension: int) -> float:
     return (dimension + 16) * 2.0**-51
 
 
@@ -234,18 +235,18 @@ def _dots(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> 
 def _fine_cosine(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     below = np.sqrt(one.squares[left_at] * two.squares[right_at])
     value = _dots(one, two, left_at, right_at) / np.where(below > 0, below, 1.0)
-    return value, np.full(len(value), _precise(one.rows.shape[1]))
+    return value, np.full(len(value), _double_error(one.rows.shape[1]))
 
 
 def _fine_inner(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     scale = one.lengths[left_at] * two.lengths[right_at]
-    return _dots(one, two, left_at, right_at), _precise(one.rows.shape[1]) * scale
+    return _dots(one, two, left_at, right_at), _double_error(one.rows.shape[1]) * scale
 
 
 def _fine_distance(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     apart = one.rows[left_at].astype(np.float64) - two.rows[right_at]
     value = np.sqrt(np.einsum("ij,ij->i", apart, apart))
-    return value, _precise(one.rows.shape[1]) * value
+    return value, _double_error(one.rows.shape[1]) * value
 
 
 FINE: dict[str, Callable[[_VectorRows, _VectorRows, Ints, Ints], tuple[Floats, Floats]]] = {
@@ -258,16 +259,16 @@ FINE: dict[str, Callable[[_VectorRows, _VectorRows, Ints, Ints], tuple[Floats, F
 def _mark_nulls(ball: Ball, function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     """The ball with NULL and unknown for rows that are NULL or left out; the cosine with a row of zeros is NULL."""
     radius, valid = ball.radius, ball.valid
-    null = _either(one.null, two.null, left_at, right_at)
+    null = _either_mask(one.null, two.null, left_at, right_at)
     if one.odd.any() or two.odd.any():
-        radius = np.where(_either(one.odd, two.odd, left_at, right_at), np.inf, radius)
+        radius = np.where(_either_mask(one.odd, two.odd, left_at, right_at), np.inf, radius)
     radius = np.where(null, 0.0, radius) if null.any() else radius
     if function == "vector_cosine_similarity":
-        null = null | _either(one.squares == 0, two.squares == 0, left_at, right_at)
+        null = null | _either_mask(one.squares == 0, two.squares == 0, left_at, right_at)
     return Ball(ball.value, radius, ~null if null.any() else valid)
 
 
-def _either(one: Mask, two: Mask, left_at: Ints, right_at: Ints) -> Mask:
+def _either_mask(one: Mask, two: Mask, left_at: Ints, right_at: Ints) -> Mask:
     if not one.any() and not two.any():
         return np.asarray(False)
     return one[left_at] | two[right_at]

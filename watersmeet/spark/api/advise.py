@@ -124,6 +124,7 @@ def check_join(join: JoinDefinition, samples: Mapping[str, DataFrame] | None = N
 
 
 def _definition_findings(join: JoinDefinition) -> Iterator[Finding]:
+    """Yield what the definitions of a join, and of those inside it, give reason to change."""
     yield from check_definition(join.query)
     if not isinstance(join.strategy, Auto):  # which takes no more nodes than are worth while
         yield from check_slots(getattr(join.strategy, "nodes", None), join.spark.sparkContext.defaultParallelism)
@@ -132,6 +133,10 @@ def _definition_findings(join: JoinDefinition) -> Iterator[Finding]:
 
 
 def _sample_findings(join: JoinDefinition, samples: Mapping[str, DataFrame]) -> Iterator[Finding]:
+    """Yield what samples of streams give reason to change: a delay that is too short, a predicate that is too slow.
+
+    Runs Spark jobs over the samples. Calls the user's predicates only if every stream has a sample.
+    """
     for at, stream in enumerate(join.query.streams):
         if stream.name in samples and stream.nested is None and not stream.table:
             column = sample_frame(join, at, samples[stream.name]).select(

@@ -128,6 +128,7 @@ class ConstraintResolver:
     # -- constraints
 
     def _resolve_constraint(self, stream: int, declaration: ConstraintDeclaration) -> Constraint:
+        """Return a declaration as a constraint on columns; raises DefinitionError if it doesn't suit them."""
         columns = self._columns[stream]
         match declaration:
             case KeyDeclaration(names):
@@ -145,6 +146,7 @@ class ConstraintResolver:
                 return ForeignKey(columns.comparable_at(declaration, name), self._parent(stream, declaration, parent))
 
     def _check_distinct(self, stream: int, what: object, positions: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of a declaration's columns; raises DefinitionError if one is named twice."""
         twice = next((at for order, at in enumerate(positions) if at in positions[:order]), None)
         if twice is not None:
             columns = self._columns[stream]
@@ -152,6 +154,7 @@ class ConstraintResolver:
         return tuple(positions)
 
     def _slack(self, columns: NamedColumns, declaration: OrderDeclaration, at: int) -> Any:
+        """Return an order's slack in the unit of its column; raises DefinitionError if it doesn't suit the type."""
         slack = convert_slack(declaration.slack, compared_as(columns.type_of(at)))
         if slack is None:
             kind = columns.type_of(at)
@@ -162,6 +165,7 @@ class ConstraintResolver:
         return slack
 
     def _parent(self, stream: int, declaration: ForeignKeyDeclaration, parent: str) -> Column:
+        """Return the column `stream.column` that a foreign key refers to; raises DefinitionError unless the key can."""
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
         other = next((at for at, other_name in enumerate(names) if same_name(other_name, name)), None)
@@ -177,6 +181,7 @@ class ConstraintResolver:
         return Column(other, at)
 
     def _check_type(self, columns: NamedColumns, what: object, at: int, kind: T.DataType, other: str) -> None:
+        """Raise DefinitionError if a column's type isn't compared in the same way as that of the other column."""
         own = columns.type_of(at)
         if compared_as(own) != compared_as(kind) or is_odd(kind):
             raise DefinitionError(

@@ -237,6 +237,7 @@ def define(
 
 
 def _check_streams(streams: Sequence[object]) -> None:
+    """Raise DefinitionError for a stream that neither `wm.stream` nor `wm.table` made."""
     for value in (one for one in streams if not isinstance(one, Stream)):
         hint = "wrap it, as in wm.stream('a', frame, time='ts')"
         hint = "write wm.join(*streams)" if isinstance(value, list | tuple) else hint
@@ -245,6 +246,7 @@ def _check_streams(streams: Sequence[object]) -> None:
 
 
 def _check_conditions(conditions: Conditions) -> None:
+    """Raise DefinitionError for a condition in `where` or `on` that is neither a column nor a text, or is empty."""
     if not isinstance(conditions.where, Column):
         check_text("where", conditions.where, "a.x < b.y", "combine conditions with AND, and columns with &")
     for name, condition in (conditions.on or {}).items() if isinstance(conditions.on, Mapping) else ():
@@ -272,7 +274,7 @@ def _check_condition(name: str, condition: object) -> None:
     """Check the text of a condition on a stream's partners.
 
     Raises:
-        DefinitionError: If it is no text, or empty.
+        DefinitionError: If it is not a text, or empty.
     """
     if condition is None or not str(condition).strip():
         raise DefinitionError(f"on={{{name!r}: {condition!r}}}: there is no condition; write 'TRUE' if all match.")
@@ -338,6 +340,7 @@ def _for_streams(strategy: Strategy, query: Query) -> Strategy:
 
 
 def _stream_specs(parts: Sequence[StreamPart]) -> tuple[StreamSpec, ...]:
+    """Return the streams of the query; one that is a join also says what its result times depend on."""
     return tuple(
         StreamSpec(
             part.name,

@@ -132,6 +132,7 @@ class JoinDefinition:
         return self._select_output(self.empty_frame()).schema
 
     def _kind_of(self, column: Column) -> T.DataType:
+        """Return Spark's type of a column of the input, of a column computed for `where`, or of the result time."""
         if column == RESULT_TIME:
             return T.TimestampType()
         kind = self.kinds[column.stream]
@@ -365,6 +366,7 @@ class JoinDefinition:
         return frame.select(*beside, *structs, "_time", *own)
 
     def _struct(self, position: int) -> SparkColumn:
+        """Return a stream's tuple as a struct; NULL, not a struct of NULLs, if an optional stream has no partner."""
         stream = self.query.streams[position]
         whole = F.col(quote_name(stream.name))
         columns = enumerate(stream.schema.names)

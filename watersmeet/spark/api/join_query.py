@@ -42,6 +42,7 @@ class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
     def __init__(self, query: StreamingQuery, join: JoinDefinition, runner: BatchRunner, ends: bool = False) -> None:
+        """Wrap a query that has been started; its lease lasts while it is active. Starts its rounds, if any."""
         self._query, self._join, self._runner = query, join, runner
         self._rounds = RoundScheduler(query, runner, ends) if runner.has_rounds else None
         self._settling = False
@@ -86,14 +87,14 @@ class JoinQuery:
 
         A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
         """
-        return ProgressList(map(self._readable, self._runner.protocol.history))
+        return ProgressList(map(self._format_batch, self._runner.protocol.history))
 
-    def _readable(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def _format_batch(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         return format_progress(batch, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
 
     def __repr__(self) -> str:
         name = f"'{self.name}'" if self.name else f"id {self.id}"
-        batches = [_describe_batch(self._readable(batch)) for batch in self._runner.protocol.history[-1:]]
+        batches = [_describe_batch(self._format_batch(batch)) for batch in self._runner.protocol.history[-1:]]
         ended = "closed for good" if self._runner.protocol.state.final else "stopped"
         return f"JoinQuery({name}, {'running' if self.isActive else ended}; {(*batches, 'no batch yet')[0]})"
 

@@ -84,10 +84,10 @@ def sample_rows(join: JoinDefinition, sources: Mapping[str, SampleSource]) -> Sa
         )
     tables = [at for at, stream in enumerate(query.streams) if stream.table]
     table_rows = {at: _table_rows(query, at, frames[at], computed[at], widths[at]) for at in tables}
-    return SampleRows(_nullable(rows), table_rows)
+    return SampleRows(_make_nullable(rows), table_rows)
 
 
-def _nullable(rows: pa.Table) -> pa.Table:
+def _make_nullable(rows: pa.Table) -> pa.Table:
     """Return rows with nullable columns, so that those of streams and tables can be concatenated."""
     return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
 
@@ -96,7 +96,7 @@ def _table_rows(query: Query, at: int, frame: DataFrame, computed: HiddenValues,
     """Return the rows of a table; if there are too many, a random sample of them."""
     size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
     rows = tag_rows(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
-    return TableRows(_nullable(rows.toArrow()), size)
+    return TableRows(_make_nullable(rows.toArrow()), size)
 
 
 def _width(query: Query, at: int, frame: DataFrame, computed: HiddenValues) -> float:
@@ -164,7 +164,7 @@ def read(spark: SparkSession, path: str, kind: T.StructType, what: str) -> DataF
     )
     if format is None:
         raise DefinitionError(
-            f"{what}: {path} holds no file whose name ends in one of {', '.join(FORMATS)}, and is no Delta table."
+            f"{what}: {path} holds no file whose name ends in one of {', '.join(FORMATS)}, and is not a Delta table."
         )
     if format == "csv":
         return _csv(spark, path, kind)
@@ -197,6 +197,7 @@ def read_source(name: str, frame: DataFrame, time: str) -> DataFrame:
     tables: list[pa.Table] = []
 
     def keep(batch: DataFrame, number: int) -> None:
+        """Keep the earliest rows of a micro-batch, for which it runs Spark jobs, while there is room."""
         if _room(tables):
             first = batch.limit(PEEK).toArrow()
             if first.num_rows:

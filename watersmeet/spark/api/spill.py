@@ -28,7 +28,7 @@ def with_weight(query: Query, spill: Spill | None) -> Query:
     """Return the join with the column by which spilling weighs tuples, if there is one.
 
     Raises:
-        DefinitionError: If `spill` is no `wm.Spill`, or its weight is no numeric column of a stream.
+        DefinitionError: If `spill` is no `wm.Spill`, or its weight is not a numeric column of a stream.
     """
     if spill is not None and not isinstance(spill, Spill):
         raise DefinitionError(f"spill={spill!r}: use wm.Spill(within='1 second') or wm.Spill(memory='2 GB').")
@@ -97,7 +97,7 @@ def _walk(join: JoinDefinition) -> Iterator[JoinDefinition]:
 
 
 def _check_outer(join: JoinDefinition) -> None:
-    """Check a join of joins."""
+    """Raise DefinitionError if a join of joins relies on when, or in which order, inner results come."""
     for at, spec in enumerate(join.query.streams):
         if spec.window.rows is not None:
             raise DefinitionError(

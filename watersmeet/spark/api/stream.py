@@ -69,7 +69,7 @@ class Stream:
         """Return a column, or a field of one, as `where` and `select` take it.
 
         Raises:
-            DefinitionError: If the stream has no such column.
+            DefinitionError: If the stream has no column of that name.
         """
         part = self._ws_part
         what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
@@ -139,7 +139,7 @@ def stream(
         frame = check_frame(f"Stream '{name}'", frame)
         check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
-    column = _time_column(name, schema.names, time)
+    column = _find_time_column(name, schema.names, time)
     if isinstance(frame, JoinDefinition) and delay is None and frame.time_window(column) is None:
         raise DefinitionError(
             f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
@@ -232,7 +232,7 @@ def check_name(name: object) -> None:
     """Check the name of a stream.
 
     Raises:
-        DefinitionError: If it is no identifier, or reserved.
+        DefinitionError: If it is not an identifier, or is reserved.
     """
     if not isinstance(name, str):
         raise DefinitionError(
@@ -264,7 +264,8 @@ def check_text(what: str, value: object, example: str, several: str = "") -> Non
     raise DefinitionError(f"{what} must be a string such as '{example}', not {kind}{hint}.")
 
 
-def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
+def _find_time_column(stream: str, columns: Sequence[str], time: str) -> str:
+    """Return the time column as the stream spells it; raises DefinitionError if none or several have the name."""
     matches = [column for column in columns if column == time] or [c for c in columns if c.lower() == time.lower()]
     alike = [column for column in columns if matches and column.lower() == matches[0].lower()]
     if len(alike) > 1:

@@ -77,7 +77,7 @@ class NamedColumns:
             name: Its name.
 
         Raises:
-            DefinitionError: If there is no such column, or more than one.
+            DefinitionError: If no column, or more than one, has the name.
         """
         names = self.kind.names
         matches = [at for at, other in enumerate(names) if same_name(other, name)]
@@ -97,7 +97,7 @@ class NamedColumns:
         """Return the position of a column whose values can be compared exactly; see `at`.
 
         Raises:
-            DefinitionError: If they can't be, or there is no such column.
+            DefinitionError: If they can't be, or no column has the name.
         """
         at = self.at(what, name)
         kind = self.type_of(at)

@@ -114,11 +114,11 @@ class StaticOptionalStreams(OptionalStreams):
             assert frame is not None  # joins of static inputs are frames
             if at in query.optional and at not in with_rows:
                 frame = frame.limit(0)
-            frames.append(self._only(frame, own[at]) if at in own else frame)
+            frames.append(self._restrict_to_row(frame, own[at]) if at in own else frame)
         plain = replace(query, how=hows, outputs=(), select="")
         return replace(self.join, query=plain, frames=tuple(frames), select=None, identity=False).toDF()
 
-    def _only(self, frame: DataFrame, row: StoredTuple) -> DataFrame:
+    def _restrict_to_row(self, frame: DataFrame, row: StoredTuple) -> DataFrame:
         """Restrict a frame to the row that is a tuple."""
         names = [column_name(at) for at in range(len(frame.columns))]
         own = [to_stored(F.col(n), f.dataType) for n, f in zip(names, frame.schema.fields, strict=True)]

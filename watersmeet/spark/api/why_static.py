@@ -68,6 +68,7 @@ def why_static(join: JoinDefinition, values: Mapping[str, Values]) -> Answer:
 
 @contextmanager
 def _temporary_folder() -> Iterator[str]:
+    """Yield a new folder on the driver; removes it at the end."""
     folder = tempfile.mkdtemp(prefix="watersmeet-")
     try:
         yield folder
@@ -124,18 +125,19 @@ class StaticFrames(Evidence):
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
         """See Evidence."""
         spec = self.join.query.streams[selector.stream]
-        matches = _tagged(self.join, selector.stream).where(_has(selector)).limit(MOST_TUPLES + 1)
+        matches = _tag_stream(self.join, selector.stream).where(_row_matches(selector)).limit(MOST_TUPLES + 1)
         own = [F.col(Column(selector.stream, at).name) for at in range(len(spec.schema))]
         marked = matches.withColumn(FINGERPRINT, fingerprint(self.join, selector.stream, own))
         rows = marked.toArrow().combine_chunks()
         members = [
-            self._tuple(selector, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()
+            self._take_in(selector, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()
         ]
         return members or [
             (TupleStatus(spec.name, selector.text, "never arrived", "is not among the rows of the input."), None)
         ]
 
-    def _tuple(self, selector: TupleSelector, block: pa.RecordBatch) -> SelectedTuple:
+    def _take_in(self, selector: TupleSelector, block: pa.RecordBatch) -> SelectedTuple:
+        """Return what intake does with a row of the input, and its tuple if it is stored; keeps the tuple's chunk."""
         query, at = self.join.query, selector.stream
         spec = query.streams[at]
         own = [field for field in range(len(spec.schema)) if not (spec.table and field == spec.time)]
@@ -193,10 +195,10 @@ class StaticFrames(Evidence):
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
         for one in self.question if not query.counted_streams else ():
-            wide = replace(wide, frames=tuple(_only(wide, at, one) for at in range(len(query.streams))))
+            wide = replace(wide, frames=tuple(_restrict_frame(wide, at, one) for at in range(len(query.streams))))
         results = wide.toDF()
         for one in self.question:
-            results = results.where(_equal(self.join, one))
+            results = results.where(_result_matches(self.join, one))
         try:
             return Completions(results.count(), True)
         except Exception as error:
@@ -206,7 +208,7 @@ class StaticFrames(Evidence):
 # -- what Spark counts
 
 
-def _tagged(join: JoinDefinition, stream: int) -> DataFrame:
+def _tag_stream(join: JoinDefinition, stream: int) -> DataFrame:
     """Return the rows of a stream in the form that batches have, with all columns."""
     frame = join.frames[stream]
     assert frame is not None  # joins of static inputs are frames
@@ -217,7 +219,7 @@ def _rows_and_times(join: JoinDefinition, stream: int, ts: int) -> tuple[DataFra
     """Return the rows of a stream, their time column, and a given time as a literal."""
     spec = join.query.streams[stream]
     moment = pa.scalar(ts, pa.int64()).cast(spec.time_type)
-    return _tagged(join, stream), F.col(f"s{stream}_{spec.time}"), _literal(moment)
+    return _tag_stream(join, stream), F.col(f"s{stream}_{spec.time}"), _literal(moment)
 
 
 def _ordinal(join: JoinDefinition, stream: int, ts: int, block: pa.RecordBatch) -> int:
@@ -234,30 +236,32 @@ def _as_of(join: JoinDefinition, stream: int, row: StoredTuple) -> tuple[int, in
     return count, count
 
 
-def _only(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame | None:
+def _restrict_frame(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame | None:
     """Return the frame of a stream, restricted to the rows in question if it is the stream in question."""
     frame = join.frames[at]
     if frame is None or at != selector.stream:
         return frame
     names = [f"_c{number}" for number in range(len(frame.columns))]
-    rows = frame.toDF(*names).where(_all(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in selector.values.items()))
+    rows = frame.toDF(*names).where(
+        _conjunction(F.col(names[f]).eqNullSafe(_literal(v)) for f, v in selector.values.items())
+    )
     return rows.toDF(*frame.columns)
 
 
-def _equal(join: JoinDefinition, selector: TupleSelector) -> SparkColumn:
+def _result_matches(join: JoinDefinition, selector: TupleSelector) -> SparkColumn:
     """Return the condition that a result has the values in question."""
     stream = join.query.streams[selector.stream]
     whole, names = F.col(quote_name(stream.name)), stream.schema.names
-    return _all(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in selector.values.items())
+    return _conjunction(whole.getField(names[f]).eqNullSafe(_literal(value)) for f, value in selector.values.items())
 
 
-def _has(selector: TupleSelector) -> SparkColumn:
+def _row_matches(selector: TupleSelector) -> SparkColumn:
     """Return the condition that a tag_rows row has the values in question."""
     columns = [(F.col(Column(selector.stream, f).name), value) for f, value in selector.values.items()]
-    return _all(column.eqNullSafe(_literal(value)) for column, value in columns)
+    return _conjunction(column.eqNullSafe(_literal(value)) for column, value in columns)
 
 
-def _all(conditions: Iterator[SparkColumn]) -> SparkColumn:
+def _conjunction(conditions: Iterator[SparkColumn]) -> SparkColumn:
     first, *rest = conditions
     for condition in rest:
         first = first & condition

@@ -125,7 +125,7 @@ class JoinWriter:
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> "JoinWriter":
-        """Set several options."""
+        """Set several options at once; those that are None stay as they are."""
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark ignores the case of an option's name
         for key, value in options.items():
             checks.check_option(key, value, own)
@@ -215,6 +215,10 @@ class JoinWriter:
             ) from None
 
     def _start(self) -> JoinQuery:
+        """Take the checkpoint's lease, resume the join that it describes, and start Spark's query.
+
+        Checks all settings before; if anything fails, the lease is given back.
+        """
         self._check()
         spark = self.join.spark
         location = self._locate(
@@ -378,6 +382,7 @@ class JoinWriter:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
     def _sink(self) -> Sink:
+        """Return what writes the results, as the settings say; creates the table if there is none of its name."""
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._table is not None:
@@ -395,6 +400,7 @@ class JoinWriter:
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._saver)(self))
 
     def _table_sink(self, name: str) -> Sink:
+        """Return what appends to a table, created if there is none; raises DefinitionError if results don't fit it."""
         spark, empty = self.join.spark, self.join.read_results(self.join.leaves[0][1], (), "")
         options = self._sink_options()
         if not tables.exists(spark, name):
@@ -415,6 +421,7 @@ class JoinWriter:
         return self._options["path"]
 
     def _saver(self) -> Consume:
+        """Return a function that appends the results of a batch with Spark's writer for the format."""
         options = self._sink_options()
         if "path" in self._options:
             options["path"] = absolute(self.join.spark, self._options["path"])
@@ -425,6 +432,7 @@ class JoinWriter:
         return consume
 
     def _console_printer(self) -> Consume:
+        """Return a function that prints the results of a batch as Spark's console sink does."""
         rows = checks.parse_whole("numRows", self._options.get("numRows", "20"))
         truncate = self._options.get("truncate", "true").lower() == "true"
 
@@ -436,6 +444,7 @@ class JoinWriter:
         return consume
 
     def _memory_collector(self) -> Consume:
+        """Return a function that keeps all results on the driver, in a temporary view with the query's name."""
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")
         name, spark, batches = self._name, self.join.spark, list[pa.Table]()

@@ -70,6 +70,7 @@ class Lease:
             raise
 
     def _publish(self) -> bool:
+        """Publish the lease and return whether it is held; if so, remove earlier ones and have a thread renew it."""
         is_new = self.store.publish(
             path_of(self.number), seal(this_process() | {"token": self._token, "at": self.store.root})
         )
@@ -119,6 +120,7 @@ class Lease:
                     self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
+        """Renew the lease until it is over; end it once it isn't needed. Runs in a thread of its own."""
         due = 0.0
         while not self._over.wait(POLL_SECONDS):
             if not self._is_still_needed():

@@ -54,7 +54,7 @@ def locate(spark: SparkSession, path: str, what: str) -> Location:
         what: What it is for, such as "checkpointLocation".
 
     Raises:
-        DefinitionError: If it is no path, or Python can't reach the same location.
+        DefinitionError: If it is not a path, or Python can't reach the same location.
     """
     if not path or "\0" in path or not _is_text(path):
         raise DefinitionError(f"{what} {path!r} is not a path.")
@@ -65,7 +65,7 @@ def locate(spark: SparkSession, path: str, what: str) -> Location:
         raise DefinitionError(f"{what} '{path}': Spark takes ~ for a folder of that name; write {home}, or ./{path}.")
     scheme, rest = split(path)
     if not scheme:
-        return _without_scheme(spark, path, what)
+        return _locate_without_scheme(spark, path, what)
     authority, inside = parts(rest)
     if not inside.startswith("/"):
         raise DefinitionError(f"{what} '{path}': what follows {scheme}: must begin with a slash; or write ./{path}.")
@@ -102,7 +102,7 @@ def _is_text(path: str) -> bool:
 def absolute(spark: SparkSession, path: str) -> str:
     """Return a path for use by Spark alone, whose working folder may differ from Python's."""
     scheme, _ = split(path)
-    return path if scheme or not _is_file(_default(spark)) else _absolute(path)
+    return path if scheme or not _is_file(_default_system(spark)) else _absolute_path(path)
 
 
 def check_reachable(location: Location, what: str) -> Location:
@@ -142,10 +142,11 @@ class _StorageUri:
         return next((str(value) for value in values if value), None)
 
 
-def _without_scheme(spark: SparkSession, path: str, what: str) -> Location:
-    default = _default(spark)
+def _locate_without_scheme(spark: SparkSession, path: str, what: str) -> Location:
+    """Return where a path without a scheme lies in Spark's default file system."""
+    default = _default_system(spark)
     if _is_file(default):
-        full = _absolute(path)
+        full = _absolute_path(path)
         return Location(full, os.path.realpath(full))
     if not path.startswith("/"):
         raise DefinitionError(
@@ -154,7 +155,7 @@ def _without_scheme(spark: SparkSession, path: str, what: str) -> Location:
     return locate(spark, f"{default.rstrip('/')}{path}", what)
 
 
-def _absolute(path: str) -> str:
+def _absolute_path(path: str) -> str:
     # Spark would resolve a relative path against the JVM's folder, and take two slashes for the start of a host.
     return "/" + os.path.abspath(path).lstrip("/")
 
@@ -163,7 +164,7 @@ def _hadoop(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()
 
 
-def _default(spark: SparkSession) -> str:
+def _default_system(spark: SparkSession) -> str:
     jvm: Any = spark._jvm
     return str(jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(_hadoop(spark)).toString())
 
@@ -172,19 +173,20 @@ def _is_file(uri: str) -> bool:
     return uri.startswith("file:")
 
 
-def _file(uri: _StorageUri) -> str:
+def _file_uri(uri: _StorageUri) -> str:
     if uri.authority:
         raise _Unreachable(f"a file: path has no host; write file:///{uri.authority}{uri.path} for that folder")
     return os.path.realpath(uri.path)
 
 
-def _dbfs(uri: _StorageUri) -> str:
+def _dbfs_uri(uri: _StorageUri) -> str:
     if uri.authority or not os.path.isdir("/dbfs"):
         raise _Unreachable("Python reaches dbfs:/ through the folder /dbfs, which isn't here; use another file system")
     return f"/dbfs{uri.path}"
 
 
-def _s3(uri: _StorageUri) -> str:
+def _s3_uri(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in S3; raises _Unreachable if its keys are only in Spark's settings."""
     _check_bucket(uri)
 
     def setting(name: str) -> str | None:
@@ -206,7 +208,8 @@ def _s3(uri: _StorageUri) -> str:
     return f"s3://{uri.authority}{quote(uri.path)}{'?' if parameters else ''}{parameters}"
 
 
-def _azure(uri: _StorageUri) -> str:
+def _azure_uri(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in Azure; raises _Unreachable without a host, or if Spark holds its key."""
     host = uri.authority.partition("@")[2]
     if not host:
         raise _Unreachable(f"write {uri.scheme}://container@account.dfs.core.windows.net/...")
@@ -223,13 +226,14 @@ def _check_bucket(uri: _StorageUri) -> None:
         raise _Unreachable(f"it names no bucket; write {uri.scheme}://bucket/...")
 
 
-def _cloud(uri: _StorageUri) -> str:
+def _cloud_uri(uri: _StorageUri) -> str:
     _check_bucket(uri)
     return f"{uri.scheme}://{uri.authority}{quote(uri.path)}"
 
 
-def _hdfs(uri: _StorageUri) -> str:
-    default = _default(uri.spark)
+def _hdfs_uri(uri: _StorageUri) -> str:
+    """Return Arrow's URI of a location in HDFS, by default on fs.defaultFS's host; raises _Unreachable without one."""
+    default = _default_system(uri.spark)
     authority = uri.authority or (parts(split(default)[1])[0] if default.startswith(f"{uri.scheme}:") else "")
     if not authority:
         raise _Unreachable(f"it names no host, and Spark's fs.defaultFS is {default}; write {uri.scheme}://host/...")
@@ -237,13 +241,13 @@ def _hdfs(uri: _StorageUri) -> str:
 
 
 _SCHEMES: dict[str, Callable[[_StorageUri], str]] = {
-    "file": _file,
-    "dbfs": _dbfs,
-    "s3": _s3,
-    "s3a": _s3,
-    "gs": _cloud,
-    "abfs": _azure,
-    "abfss": _azure,
-    "hdfs": _hdfs,
-    "viewfs": _hdfs,
+    "file": _file_uri,
+    "dbfs": _dbfs_uri,
+    "s3": _s3_uri,
+    "s3a": _s3_uri,
+    "gs": _cloud_uri,
+    "abfs": _azure_uri,
+    "abfss": _azure_uri,
+    "hdfs": _hdfs_uri,
+    "viewfs": _hdfs_uri,
 }

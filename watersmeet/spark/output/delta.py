@@ -57,7 +57,7 @@ class DeltaSink(Sink):
         Raises:
             StateError: If it is.
         """
-        last = self._last()
+        last = self._last_batch()
         if last is not None and last > batch:
             raise StateError(
                 f"The Delta table at {self.path} has this query's results up to batch {last}, and the checkpoint is at "
@@ -65,10 +65,10 @@ class DeltaSink(Sink):
                 "checkpoint."
             )
 
-    def _last(self) -> int | None:
+    def _last_batch(self) -> int | None:
         """Return the last batch in the table; None if it has none, or Delta isn't loaded."""
         jvm: Any = self.spark._jvm
-        if _loaded(self.spark) is None:
+        if _load_log_class(self.spark) is None:
             return None
         table = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self.spark._jsparkSession, self.path)
         last = table._2().transactions().get(self.owner)
@@ -81,7 +81,7 @@ def check_jars(spark: SparkSession) -> None:
     Raises:
         DefinitionError: If they aren't.
     """
-    kind = _loaded(spark)
+    kind = _load_log_class(spark)
     source = kind.getProtectionDomain().getCodeSource() if kind is not None else None
     check_jar(str(source.getLocation().getPath()) if source is not None else "")
 
@@ -102,7 +102,7 @@ def check_jar(path: str) -> None:
         )
 
 
-def _loaded(spark: SparkSession) -> Any:
+def _load_log_class(spark: SparkSession) -> Any:
     """Return the class of Delta's log, if the session has Delta's open-source jars; else None."""
     jvm: Any = spark._jvm
     try:

@@ -93,6 +93,7 @@ class Mover:
             self._folders.add(folder)
 
     def _rename(self, origin: str, target: str) -> None:
+        """Move a file unless it has been moved; to another file system it is copied, and the original removed later."""
         try:
             os.replace(origin, target)
         except FileNotFoundError:
@@ -101,7 +102,7 @@ class Mover:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            aside = _aside(target)
+            aside = _hidden_name(target)
             shutil.copyfile(origin, aside)
             if self.durable:
                 sync_bytes([aside])
@@ -113,7 +114,7 @@ class Mover:
         here, (system, origin) = self.root[0], source
         if not _is_file(here, target):
             # [!] In an object store a file appears once it is complete; elsewhere while it is being written.
-            aside = target if isinstance(here, _OBJECT_STORES) else _aside(target)
+            aside = target if isinstance(here, _OBJECT_STORES) else _hidden_name(target)
             pafs.copy_files(origin, aside, system, here)
             if aside != target:
                 here.move(aside, target)
@@ -124,7 +125,7 @@ def _is_file(system: pafs.FileSystem, path: str) -> bool:
     return bool(system.get_file_info(path).type == pafs.FileType.File)
 
 
-def _aside(target: str) -> str:
+def _hidden_name(target: str) -> str:
     folder, name = os.path.split(target)
     return f"{folder}/.{name}"
 
@@ -193,6 +194,7 @@ class Folder:
         return self._delivery(list(zip(files, names, strict=True)), store)
 
     def _delivery(self, moves: Iterable[tuple[str, str]], store: Location) -> Delivery:
+        """Return the delivery of staged files; a durable folder has their contents and names flushed to disk first."""
         delivery = Delivery(self.output, (self.location.spark, self.location.arrow), tuple(moves))
         sources = [self.locate_staged(source, store) for source, _ in delivery.moves]
         if self.durable:

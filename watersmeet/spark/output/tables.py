@@ -16,7 +16,7 @@ from watersmeet.spark.run.frames import quote_name
 from watersmeet.state.manifest.delivery import Delivery
 
 CATALOG_PROPERTIES = ("path", "serialization.format")
-"""Properties of a table in the catalog that are no options for writing its files."""
+"""Properties of a table in the catalog that are not options for writing its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def create(frame: DataFrame, name: str, format: str, options: Mapping[str, str],
     """Create a table with the columns of an empty frame.
 
     Raises:
-        DefinitionError: If its folder contains files, but there is no such table.
+        DefinitionError: If its folder contains files, but the table does not exist.
     """
     writer = frame.write.format(format).options(**options)
     try:

@@ -178,7 +178,7 @@ def require_text(argument: str, value: object, example: str) -> None:
 
 
 def check_option(option: str, value: object, own: Mapping[str, str]) -> None:
-    """Refuse an option that looks like a misspelled one of ours, and a value that is no path where one is needed.
+    """Refuse an option that looks like a misspelled one of ours, and a value that is not a path where one is needed.
 
     All other options are the format's.
     """
@@ -259,11 +259,14 @@ def parse_remember(argument: object) -> int | None:
 
 
 def parse_samples(option: str | None, columns: Sequence[str]) -> frozenset[str] | None:
-    """Return the columns that samples of late and rejected rows show, in small letters; None for all of them.
+    """Return the columns that samples of late and rejected rows show, in lower case; None for all of them.
 
     Args:
         option: `all`, `none`, or the columns, with commas between them.
         columns: The columns of all streams.
+
+    Raises:
+        DefinitionError: If no stream has one of the columns.
     """
     option = "all" if option is None else option.strip()
     if option.lower() in ("all", "none"):
@@ -338,6 +341,7 @@ print("%d.%d %s" % (sys.version_info[0], sys.version_info[1], missing))
 
 
 def _check_executors(spark: SparkSession, store: Store) -> None:
+    """Run a Spark job that reads a new file in the checkpoint; raises DefinitionError if an executor can't."""
     context = spark.sparkContext
     marker = f"marker-{uuid.uuid4().hex}"
     store.publish(marker, b"here")
@@ -354,6 +358,8 @@ def _check_executors(spark: SparkSession, store: Store) -> None:
 
 
 def _marker_check(root: str, marker: str) -> Callable[[object], str | None]:
+    """Return what an executor runs: it says why the marker can't be read there; None if it can."""
+
     # Takes plain strings and imports inside: an executor without watersmeet must still be able to unpickle it.
     def check(_: object) -> str | None:
         try:

@@ -1,7 +1,7 @@
 """The hash of a row's content: it breaks ties of the arrival order, so distinct rows must not collide systematically.
 
-[!] Spark's xxhash64 skips NULL, ignores the borders of arrays and structs, takes -0.0 for 0.0 and refuses maps and
-variants. So it gets what it would miss beside the values.
+[!] Spark's xxhash64 skips NULL, ignores the boundaries of arrays and structs, treats -0.0 as 0.0, and rejects maps and
+variants. So it is also given what it would otherwise miss.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,11 @@ def _parts(value: Column, kind: T.DataType) -> list[Column]:
         return [null, F.size(value), F.array_sort(hashes)]
     if isinstance(kind, T.VariantType):
         return [null, F.to_json(value), F.schema_of_variant(value)]
-    return [null, *_plain(value, kind)]
+    return [null, *_scalar_parts(value, kind)]
 
 
-def _plain(value: Column, kind: T.DataType) -> list[Column]:
+def _scalar_parts(value: Column, kind: T.DataType) -> list[Column]:
+    """Return what to hash of a value without parts: texts by their bytes, and -0.0 apart from 0.0."""
     if isinstance(kind, T.StringType) and not _is_binary(kind):
         return [value.cast("binary")]  # texts that are equal by a collation may still be different content
     if isinstance(kind, T.FloatType | T.DoubleType):

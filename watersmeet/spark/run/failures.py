@@ -55,10 +55,11 @@ def failure(error: Exception, checkpoint: Store, lease: Lease) -> StateError:
         lease: The run's lease.
     """
     text = str(error).partition("=== Streaming Query ===")[0]  # the plan follows, with the user's own words
-    return StateError(_sentence(error, text, checkpoint, lease))
+    return StateError(_describe_failure(error, text, checkpoint, lease))
 
 
-def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> str:
+def _describe_failure(error: Exception, text: str, checkpoint: Store, lease: Lease) -> str:
+    """Return why Spark's query failed and what to do, from the error's text; reads the checkpoint's files to tell."""
     root, again = checkpoint.root, "start again"
     if match := re.search(FULL, text):
         return f"{match[0]} for Spark's part of the checkpoint at {root}; nothing is lost: free some space and {again}."
@@ -72,7 +73,7 @@ def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> s
         how = "is empty or cut short, as a loss of power may leave it"
         return f"Spark's file {path} under {root} {how}; {_remedy(path)}."
     if "LOCATION_NOT_EMPTY" in text and (path := in_the_way(checkpoint)):
-        return _obstacle(root, path)
+        return _describe_obstacle(root, path)
     if why := describe_jar_mismatch(error):
         return f"Spark could not read new tuples: {why}."
     message = re.sub(r"^Query \[.*?\] terminated with exception: ", "", error_sentence(error))
@@ -89,7 +90,8 @@ def _remedy(path: str) -> str:
     return f"restore it or {AFRESH}"
 
 
-def _obstacle(root: str, path: str) -> str:
+def _describe_obstacle(root: str, path: str) -> str:
+    """Return why Spark can't begin where a file is in its part of the checkpoint, and what to do."""
     if re.fullmatch(r"commits/\d+|state/.*", path):
         return f"Spark's part of the checkpoint at {root} has {path}, but no offsets; restore them or {AFRESH}."
     return (

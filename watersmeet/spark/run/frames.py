@@ -107,7 +107,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """Return a frame's schema in Arrow; every field is nullable, as the union of streams makes it."""
     try:
         fields = [replace_type(field, stored_type(field.dataType)) for field in frame.schema]
-        return to_arrow_schema(_nullable(T.StructType(fields)))
+        return to_arrow_schema(_make_nullable(T.StructType(fields)))
     except Exception as error:
         raise DefinitionError(f"A column has no type in Arrow: {error}") from None
 
@@ -131,7 +131,7 @@ def from_stored(value: Column, kind: T.DataType) -> Column:
     """Return a value of a type from what state keeps of it."""
     if isinstance(kind, T.YearMonthIntervalType):
         return F.make_ym_interval(F.lit(0), value).cast(kind)
-    return value.cast(_nullable(kind)) if is_odd(kind) else value
+    return value.cast(_make_nullable(kind)) if is_odd(kind) else value
 
 
 def is_odd(kind: T.DataType) -> bool:
@@ -142,7 +142,7 @@ def is_odd(kind: T.DataType) -> bool:
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
     """Return a storable type in Arrow."""
-    return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)]))).field(0).type
+    return to_arrow_schema(_make_nullable(T.StructType([T.StructField("c", kind)]))).field(0).type
 
 
 def is_storable(kind: T.DataType) -> bool:
@@ -166,13 +166,14 @@ def spark_schema(schema: pa.Schema) -> T.StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _nullable(kind: Any) -> Any:
+def _make_nullable(kind: Any) -> Any:
+    """Return a type in which all fields, elements and values of maps may be NULL."""
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _nullable(field.dataType), True) for field in kind])
+        return T.StructType([T.StructField(field.name, _make_nullable(field.dataType), True) for field in kind])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_nullable(kind.elementType), True)
+        return T.ArrayType(_make_nullable(kind.elementType), True)
     if isinstance(kind, T.MapType):
-        return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+        return T.MapType(_make_nullable(kind.keyType), _make_nullable(kind.valueType), True)
     return kind
 
 

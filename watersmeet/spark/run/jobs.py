@@ -82,6 +82,10 @@ class Jobs:
         return [self.place.inside(file) for file in files]
 
     def _run_join(self, node: FrameTree, plan: BatchPlan, jobs: Mapping[str, Job]) -> Job:
+        """Run the Spark jobs of one join in a batch, over the results of the joins inside it, which have run.
+
+        First intake and hops, again from the start if a worker dies; then the conditions left to Spark.
+        """
         results = {at: self.read(child, jobs[child.path].files, plan.batch) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything, plan.batch == 0)
         start = self.clock()
@@ -177,13 +181,13 @@ def decide_cases(where: Where, query: Query, frame: DataFrame) -> DataFrame:
     rows = whole.union(lacking).withColumn(_CASE, F.coalesce(_CASE, own))
     by_case = rows.repartition(frame.sparkSession.sparkContext.defaultParallelism, _CASE)
     if query.as_of_streams:
-        return _newest(by_case)
+        return _newest_candidates(by_case)
     some = F.max(F.col(_ROLE) == PAIR).over(Window.partitionBy(_CASE))
     claims = by_case.withColumn(_SOME, some).where(F.col(_ROLE) != PAIR)
     return claims.where(F.col(_SOME) == (F.col(_ROLE) == SOME))
 
 
-def _newest(rows: DataFrame) -> DataFrame:
+def _newest_candidates(rows: DataFrame) -> DataFrame:
     """Return the newest candidate of each case; its claim if it has no candidate."""
     newest = [F.col(name).desc() for name in (_NEWEST, _CONTENT)]
     by_age = Window.partitionBy(_CASE).orderBy(F.col(_ROLE) != CANDIDATE, *newest)

@@ -59,6 +59,7 @@ def read_frame(link: socket.socket, longest: int | None = None) -> bytes:
 
 
 def _read(link: socket.socket, size: int) -> bytes:
+    """Return the next `size` bytes of a link; raises ConnectionError if it ends before."""
     body = bytearray(size)
     view, at = memoryview(body), 0
     while at < size:
@@ -210,6 +211,7 @@ class Mailbox:
             self._change.notify()
 
     def _set_aside(self, frame: bytes) -> tuple[int, int]:
+        """Append a frame to the temporary file, which is created for the first one; return its offset and size."""
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the mailbox
         at = self._file.seek(0, os.SEEK_END)
@@ -289,6 +291,7 @@ class TaskLinks:
             raise BrokenLink(f"the tasks of a ring did not meet: {error}") from None
 
     def _open(self, rendezvous: tuple[str, int], secret: bytes, task: int, tasks: int) -> None:
+        """Connect to both neighbours, which the rendezvous names, and start threads that receive and send."""
         meeting = self._stack.enter_context(connect_to(rendezvous, secret))
         server = self._stack.enter_context(socket.create_server((meeting.getsockname()[0], 0)))
         note = {"task": task, "address": server.getsockname()[:2]}
@@ -310,6 +313,7 @@ class TaskLinks:
         self._sender.start()
 
     def _receive(self, link: socket.socket) -> None:
+        """Put the frames of a link into the mailbox until the link ends, which makes the mailbox fail."""
         try:
             while True:
                 self._mailbox.put(self._nodes[0], read_frame(link))
@@ -317,6 +321,7 @@ class TaskLinks:
             self._mailbox.fail(str(error))
 
     def _send(self, link: socket.socket) -> None:
+        """Send the frames of the outbox until it holds None; an error makes the mailbox fail."""
         try:
             while (frame := self._outbox.get()) is not None:
                 send_frame(link, frame)

@@ -23,16 +23,16 @@ def is_variable_width(kind: T.DataType) -> bool:
 def width(value: Column, kind: T.DataType) -> Column:
     """Return roughly how many bytes a value of a type takes; never NULL."""
     if not is_variable_width(kind):
-        return F.lit(_fixed(kind)).cast("long")
-    return F.lit(FIXED) + F.coalesce(_inside(value, kind), F.lit(0).cast("long"))
+        return F.lit(_fixed_width(kind)).cast("long")
+    return F.lit(FIXED) + F.coalesce(_variable_width(value, kind), F.lit(0).cast("long"))
 
 
-def _fixed(kind: T.DataType) -> int:
+def _fixed_width(kind: T.DataType) -> int:
     """Return the width of the values of a type whose values all have the same."""
-    return sum(_fixed(field.dataType) for field in kind) if isinstance(kind, T.StructType) else FIXED
+    return sum(_fixed_width(field.dataType) for field in kind) if isinstance(kind, T.StructType) else FIXED
 
 
-def _inside(value: Column, kind: T.DataType) -> Column:
+def _variable_width(value: Column, kind: T.DataType) -> Column:
     """Return the bytes that a value takes beside its place in a row; NULL for NULL."""
     match kind:
         case T.ArrayType(elementType=element):
@@ -55,5 +55,5 @@ def as_bytes(value: Column, kind: T.DataType) -> Column:
 
 def _elements(array: Column, kind: T.DataType) -> Column:
     if not is_variable_width(kind):
-        return F.size(array).cast("long") * _fixed(kind)
+        return F.size(array).cast("long") * _fixed_width(kind)
     return F.aggregate(array, F.lit(0).cast("long"), lambda sum, element: sum + width(element, kind))

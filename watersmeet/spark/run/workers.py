@@ -93,6 +93,7 @@ def static_task(plan: BatchPlan, shares: int) -> Task:
     schema = columns.append(pa.field(error_column(columns.names), pa.string()))
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Yield the results of a task's share; an error of ours becomes a row, which the driver raises."""
         adopt(plan.limits)
         inputs = list(blocks)
         # [!] Not the task's partition: a union or coalesce numbers the frame's partitions differently.

@@ -37,7 +37,7 @@ BEHIND = {"IsNull": " IS NULL", "IsNotNull": " IS NOT NULL"}
 
 
 def call_column(predicate: str, arguments: Sequence[Any]) -> SparkColumn:
-    """Return the call of a Python predicate as a column for `where`; values that are no columns become literals."""
+    """Return the call of a Python predicate as a column for `where`; values that are not columns become literals."""
     columns = [one if isinstance(one, SparkColumn) else F.lit(one) for one in arguments]
     return F.call_function(predicate, *columns)
 
@@ -176,6 +176,7 @@ class ColumnWriter:
         self._length += len(text)
 
     def _write_node(self, handle: Any) -> ParsedNode:
+        """Write an expression; return it with the span of its text."""
         start, kind = self._length, kind_of(handle)
         children = items(handle.children())
         if kind in (ATTRIBUTE, VARIABLE):
@@ -190,6 +191,7 @@ class ColumnWriter:
         return ParsedNode(handle, kind, tuple(parts), (start, self._length))
 
     def _write_operator(self, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
+        """Write an operator between, before or behind its operands; return these."""
         self._write(BEFORE.get(kind, ""))
         parts = [self._write_operand(kind, children[0])]
         if kind in SIGNS:
@@ -210,6 +212,7 @@ class ColumnWriter:
         return part
 
     def _write_call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
+        """Write a call, a cast, an alias, a lambda function, IN or an index; return its parts."""
         if kind in ("In", "UnresolvedExtractValue"):
             first = self._write_operand(kind, children[0])
             self._write(" IN (" if kind == "In" else "[")
@@ -229,6 +232,7 @@ class ColumnWriter:
         return parts
 
     def _write_list(self, children: Sequence[Any]) -> list[ParsedNode]:
+        """Write expressions with commas between them; return them."""
         parts: list[ParsedNode] = []
         for child in children:
             self._write(", " if parts else "")
@@ -237,6 +241,7 @@ class ColumnWriter:
 
 
 def _function_name(handle: Any, kind: str) -> str:
+    """Return the name of the function as which an expression is written; an alias has only its parentheses."""
     if kind == "Cast":
         return "try_cast" if str(handle.evalMode()) == "TRY" else "cast"
     if kind == "Alias":

@@ -69,7 +69,7 @@ class ConditionNames:
 
     def is_bare(self, part: ParsedNode) -> bool:
         """Tell whether a part is a column, and not a field in one."""
-        return part.kind == ATTRIBUTE and len(self._qualified(part)) == 2
+        return part.kind == ATTRIBUTE and len(self._qualified_name(part)) == 2
 
     def predicate(self, part: ParsedNode) -> PythonPredicate | None:
         """Return the Python predicate that a part calls, if any."""
@@ -85,20 +85,20 @@ class ConditionNames:
         return [inner for inner in part.walk() if self.predicate(inner) is not None]
 
     def qualify(self, part: ParsedNode, builder: NodeBuilder) -> Any:
-        """Return a column's node with its stream's name before its own; None if the part is no name."""
-        return self._node(part, builder, self._qualified(part)) if self._is_column(part) else None
+        """Return a column's node with its stream's name before its own; None if the part is not a name."""
+        return self._node(part, builder, self._qualified_name(part)) if self._is_column(part) else None
 
     def number(self, part: ParsedNode, builder: NodeBuilder) -> Any:
-        """Return a column's node with its number in its stream for a name; None if the part is no name."""
+        """Return a column's node with its number in its stream for a name; None if the part is not a name."""
         if not self._is_column(part):
             return None
         column = self._scope.column(part.names)
-        return self._node(part, builder, [column_name(column.field), *self._qualified(part)[2:]])
+        return self._node(part, builder, [column_name(column.field), *self._qualified_name(part)[2:]])
 
     def _node(self, part: ParsedNode, builder: NodeBuilder, names: Sequence[str]) -> Any:
         return (builder.attribute if part.kind == ATTRIBUTE else builder.variable)(*names)
 
-    def _qualified(self, part: ParsedNode) -> list[str]:
+    def _qualified_name(self, part: ParsedNode) -> list[str]:
         column = self._scope.column(part.names)
         stream = self._streams[column.stream]
         has_stream = len(part.names) > 1 and same_name(stream.name, part.names[0])
@@ -126,6 +126,7 @@ class ConditionNames:
         return variables
 
     def _star(self, part: ParsedNode) -> frozenset[Column]:
+        """Return the columns that `stream.*` reads; raises Refusal unless it names a stream."""
         target = part.handle.target()
         name = str(target.get().mkString(".")) if target.isDefined() else ""
         for position, stream in enumerate(self._streams):

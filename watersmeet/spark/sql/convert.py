@@ -70,13 +70,14 @@ class Converter:
         self._spark, self._text, self._expr_of, self._calls, self._is_guarded = spark, text, expr_of, calls, is_guarded
 
     def convert(self, part: ParsedNode) -> SqlNode:
-        """Return a part as a node."""
+        """Return a part as a node of sqlglot with its span; a ForeignExpression if only Spark can evaluate it."""
         expr = self._expr_of(part)
         node = self._convert(part) if expr is None else _expr_node(expr, partial(self._convert, part))
         node.meta["start"], node.meta["end"] = part.span
         return node
 
     def _convert(self, part: ParsedNode) -> SqlNode:
+        """Return a part that isn't computed elsewhere as a node; a ForeignExpression if it is guarded or unknown."""
         children = [self.convert(child) for child in part.children]
         if part.kind != "UnresolvedFunction" and self._is_guarded(part):
             return ForeignExpression(this=part.kind, expressions=children)
@@ -110,6 +111,7 @@ class Converter:
         return call
 
     def _cast(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode | None:
+        """Return a cast; None if its type has a collation, parts, or a length."""
         target = part.handle.dataType().simpleString()
         if "collate" in target.lower() or "<" in target or ("(" in target and not target.startswith("decimal")):
             return None
@@ -120,7 +122,7 @@ class Converter:
     def _like(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode:
         like = exp.Like(this=children[0], expression=children[1])
         escape = str(part.handle.escapeChar())
-        return like if escape == "\\" else exp.Escape(this=like, expression=_expr_node(_text(escape)))
+        return like if escape == "\\" else exp.Escape(this=like, expression=_expr_node(_text_literal(escape)))
 
     def _case(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode:
         pairs = zip(children[0::2], children[1::2], strict=False)
@@ -180,11 +182,13 @@ def literal(handle: Any) -> Expr | None:
         kind = Type("decimal", handle.dataType().precision(), handle.dataType().scale())
         text = format(Decimal(value.toString()), "f")
         return Expr(f"CAST({quote(text)} AS {kind.duckdb})", kind, literal=Decimal(text))
-    to_expr = _LITERALS.get(name.split(" (")[0]) or (_interval(name) if name.startswith("interval") else None)
+    to_expr = _LITERALS.get(name.split(" (")[0]) or (_interval_literal(name) if name.startswith("interval") else None)
     return to_expr(value) if to_expr else None
 
 
-def _integer(kind: Type) -> Callable[[Any], Expr]:
+def _integer_literal(kind: Type) -> Callable[[Any], Expr]:
+    """Return what turns Spark's integer literal (an int, or big-endian bytes) into an expression of a type."""
+
     def to_expr(value: Any) -> Expr:
         number = int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else int(value)
         return Expr(f"CAST({number} AS {kind.duckdb})", kind, literal=number, span=(number, number))
@@ -192,7 +196,8 @@ def _integer(kind: Type) -> Callable[[Any], Expr]:
     return to_expr
 
 
-def _interval(name: str) -> Callable[[Any], Expr] | None:
+def _interval_literal(name: str) -> Callable[[Any], Expr] | None:
+    """Return what turns Spark's literal of an interval type into an expression; None if it mixes months and days."""
     if "year" in name or "month" in name:
         return lambda value: Expr(f"CAST({int(value)} AS INTEGER)", YEAR_MONTH, literal=int(value))
     if name == "interval":
@@ -200,20 +205,22 @@ def _interval(name: str) -> Callable[[Any], Expr] | None:
     return lambda value: Expr(f"CAST({int(value)} AS BIGINT)", DAY_TIME, literal=int(value))
 
 
-def _real(kind: Type) -> Callable[[Any], Expr]:
+def _real_literal(kind: Type) -> Callable[[Any], Expr]:
     return lambda value: Expr(f"CAST({quote(repr(float(value)))} AS {kind.duckdb})", kind, literal=float(value))
 
 
-def _text(value: Any) -> Expr:
+def _text_literal(value: Any) -> Expr:
     text = value if isinstance(value, str) else str(value.toString())
     return Expr(quote(text), STRING, literal=text)
 
 
 _LITERALS: dict[str, Callable[[Any], Expr]] = {
     "boolean": lambda value: Expr("TRUE" if value else "FALSE", BOOLEAN, literal=bool(value)),
-    "byte": _integer(BYTE), "tinyint": _integer(BYTE), "short": _integer(SHORT), "smallint": _integer(SHORT),
-    "integer": _integer(INT), "int": _integer(INT), "long": _integer(LONG), "bigint": _integer(LONG),
-    "float": _real(FLOAT), "double": _real(DOUBLE), "string": _text,
+    "byte": _integer_literal(BYTE), "tinyint": _integer_literal(BYTE),
+    "short": _integer_literal(SHORT), "smallint": _integer_literal(SHORT),
+    "integer": _integer_literal(INT), "int": _integer_literal(INT),
+    "long": _integer_literal(LONG), "bigint": _integer_literal(LONG),
+    "float": _real_literal(FLOAT), "double": _real_literal(DOUBLE), "string": _text_literal,
     "binary": lambda value: Expr(f"from_hex({quote(bytes(value).hex())})", BINARY),
     "date": lambda value: Expr(f"(DATE '1970-01-01' + CAST({value} AS INTEGER))", DATE, literal=value),
     "timestamp": lambda value: Expr(f"make_timestamptz(CAST({value} AS BIGINT))", TIMESTAMP, literal=value),

@@ -58,7 +58,7 @@ class ZoneClocks:
     def drift(self, span: int) -> int:
         """Return the most by which clocks change within a span of local time, both in microseconds."""
         reach = span + _offset_range(self.changes)  # the most that moments so far apart in local time can be apart
-        return _in_minutes(max((_offset_range(near) for near in _near(self.changes, reach)), default=0))
+        return _in_minutes(max((_offset_range(near) for near in _changes_within(self.changes, reach)), default=0))
 
     def stretch(self, unit: int) -> tuple[int, int]:
         """Return by how much clock changes can make a unit longer, and shorter, in microseconds.
@@ -69,13 +69,13 @@ class ZoneClocks:
             unit: A day, or a part of one.
         """
         inside = [change for change in self.changes if (change.at + change.after) % unit]
-        near = [*_near(inside, unit + _offset_range(inside))]
+        near = [*_changes_within(inside, unit + _offset_range(inside))]
         back = max((sum(max(0, c.before - c.after) for c in changes) for changes in near), default=0)
         forward = max((sum(max(0, c.after - c.before) for c in changes) for changes in near), default=0)
         return _in_minutes(back), _in_minutes(forward)
 
 
-def _near(changes: Sequence[ClockChange], span: int) -> Iterator[list[ClockChange]]:
+def _changes_within(changes: Sequence[ClockChange], span: int) -> Iterator[list[ClockChange]]:
     """Yield each change with those that follow it within a span."""
     for first in changes:
         yield [change for change in changes if 0 <= change.at - first.at <= span]

@@ -45,8 +45,8 @@ class TimeSum:
         low: The least that is add to them, in microseconds.
         high: The most.
         scale: How many microseconds a unit of the value is; 0 for a constant, which takes the unit of other operands.
-        grain: All values are whole multiples of so many microseconds; 0 if nothing is known.
-        most: An upper bound of the value's magnitude, in its own unit.
+        grain: All values are whole multiples of this many microseconds; 0 if nothing is known.
+        most: An upper bound on the value's magnitude, in its own unit.
         local: Whether event times are in local time.
     """
 
@@ -145,25 +145,26 @@ class GapReader:
             return self._reaches(parts[0], not holds)
         if kind == "Between" and holds:
             value, low, high = items(node.parameters())
-            return _both(self._at_most(low, value, strict=False), self._at_most(value, high, strict=False))
+            return _if_both(self._at_most(low, value, strict=False), self._at_most(value, high, strict=False))
         if kind in ("And", "Or"):
             one, two = (self._reaches(part, holds) for part in parts)
-            return _both(one, two) if (kind == "And") == holds else _either(one, two)
+            return _if_both(one, two) if (kind == "And") == holds else _if_either(one, two)
         if holds and (kind == "EqualTo" or (kind == "EqualNullSafe" and {*map(kind_of, parts)} == {"GetStructField"})):
-            return self._equal(*parts)
+            return self._equal_reaches(*parts)
         if kind in _LESS:
             less, more = parts if _LESS[kind][0] == holds else parts[::-1]
             return self._at_most(less, more, strict=_LESS[kind][1] == holds)
         return {}
 
-    def _equal(self, one: Any, two: Any) -> Reaches:
+    def _equal_reaches(self, one: Any, two: Any) -> Reaches:
+        """Return how far apart event times are where two values are equal; structs are equal field by field."""
         if kind_of(one) == kind_of(two) == "CreateNamedStruct":
             pairs = zip(*(items(struct.valExprs()) for struct in (one, two)), strict=False)
-            return reduce(_both, (self._equal(*pair) for pair in pairs), {})
+            return reduce(_if_both, (self._equal_reaches(*pair) for pair in pairs), {})
         values = [self._sum(side) for side in (one, two)]
         if kind_of(one) == kind_of(two) == "TruncTimestamp" and _unit_name(one) == _unit_name(two):
             values = [self._unit_start(side) for side in (one, two)]
-        return _both(self._order_reaches(*values, strict=False), self._order_reaches(*values[::-1], strict=False))
+        return _if_both(self._order_reaches(*values, strict=False), self._order_reaches(*values[::-1], strict=False))
 
     def _unit_start(self, node: Any) -> TimeSum | None:
         """Return a start of a unit that is compared with another: clocks set forward move both or neither."""
@@ -177,7 +178,9 @@ class GapReader:
             return self._order_reaches(self._sum(less), limit, strict=strict)
         inner = self._sum(items(less.children())[0])
         other = None if inner is None else inner.negate()
-        return _both(self._order_reaches(inner, limit, strict=strict), self._order_reaches(other, limit, strict=strict))
+        return _if_both(
+            self._order_reaches(inner, limit, strict=strict), self._order_reaches(other, limit, strict=strict)
+        )
 
     def _order_reaches(self, less: TimeSum | None, more: TimeSum | None, *, strict: bool) -> Reaches:
         """Return how far apart two event times are where one value is at most another, or less than it."""
@@ -217,6 +220,7 @@ class GapReader:
         return None
 
     def _constant(self, node: Any) -> TimeSum | None:
+        """Return a constant as Spark evaluates it; None if that raises, or isn't a finite number or span."""
         type_ = str(node.dataType().simpleString())
         try:
             value = node.eval(None)
@@ -238,6 +242,7 @@ class GapReader:
         return self._unless_overflow(node, add(one, two.negate() if kind_of(node) == "Subtract" else two))
 
     def _multiply(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+        """Return a time or span times a constant; None for any other product."""
         one, two = (self._sum(part) for part in parts)
         if one is None or two is None or bool(one.scale) == bool(two.scale):
             return None
@@ -257,7 +262,7 @@ class GapReader:
         if kind_of(inner) != "Divide":
             value = self._sum(inner)
             return None if value is None or not value.scale else _round_down(value, value.scale)
-        value, factor = (self._sum(_uncast(part)) for part in items(inner.children()))
+        value, factor = (self._sum(_without_cast(part)) for part in items(inner.children()))
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
         whole = factor.low.denominator == 1 and not value.grain % value.scale
@@ -278,7 +283,7 @@ class GapReader:
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
         unit = value.scale * factor.low
-        high = _rounding(value, unit)
+        high = _rounding_error(value, unit)
         low = Fraction(0) if kind_of(node) == "Pmod" else -high
         return TimeSum({}, low, high, value.scale, _common_grain(value.grain, unit), factor.low)
 
@@ -298,6 +303,7 @@ class GapReader:
         return value if value is not None and value.scale == 1 and not value.local else None
 
     def _cast(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+        """Return a sum after a cast, rounded where the cast rounds; None if the cast can't be followed."""
         before, after = (str(part.dataType().simpleString()) for part in (parts[0], node))
         value = self._sum(parts[0])
         if value is None or before == after or (before in LARGEST and LARGEST.get(after, 0) >= LARGEST[before]):
@@ -411,7 +417,7 @@ class GapReader:
         drift = (0, 0) if not zoned else self._clocks.stretch(unit) if unit <= DAY else (self._clocks.drift(unit),) * 2
         return value.plus(1 - unit - drift[0], drift[1], grain=Fraction(1))
 
-    def _same(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
+    def _sum_of_first(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
         return self._sum(parts[0])
 
     def _negate(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
@@ -439,7 +445,7 @@ _READERS: dict[str, Callable[[GapReader, Any, Sequence[Any]], TimeSum | None]] =
     **dict.fromkeys(("TimestampAddInterval", "TimeAdd"), GapReader._shift),
     "TimestampAddYMInterval": GapReader._shift_months,
     "TimestampAdd": GapReader._shift_units,
-    "DatetimeSub": GapReader._same,
+    "DatetimeSub": GapReader._sum_of_first,
     **dict.fromkeys(("SubtractTimestamps", "SubtractDates", "DateDiff"), GapReader._difference),
     "TimestampDiff": GapReader._difference_in_units,
     "TruncTimestamp": GapReader._truncate,
@@ -450,7 +456,9 @@ _READERS: dict[str, Callable[[GapReader, Any, Sequence[Any]], TimeSum | None]] =
 
 def _round_down(value: TimeSum, unit: Fraction) -> TimeSum:
     """Return a value rounded down to whole units, in that unit."""
-    return value.plus(-_rounding(value, unit), 0, scale=unit, grain=unit, most=value.most * value.scale / unit + 1)
+    return value.plus(
+        -_rounding_error(value, unit), 0, scale=unit, grain=unit, most=value.most * value.scale / unit + 1
+    )
 
 
 def _cut_off(value: TimeSum, unit: Fraction) -> TimeSum:
@@ -458,7 +466,7 @@ def _cut_off(value: TimeSum, unit: Fraction) -> TimeSum:
     return _round_down(value, unit).plus(0, unit)
 
 
-def _rounding(value: TimeSum, unit: Fraction) -> Fraction:
+def _rounding_error(value: TimeSum, unit: Fraction) -> Fraction:
     """Return the most by which rounding to whole units changes a value."""
     return unit - value.grain if value.grain and not unit % value.grain else unit
 
@@ -470,7 +478,7 @@ def _unit_name(node: Any) -> str:
     return UNITS.get(name, name)
 
 
-def _uncast(node: Any) -> Any:
+def _without_cast(node: Any) -> Any:
     """Return a number without a cast to double."""
     is_double = kind_of(node) == "Cast" and str(node.dataType().simpleString()) == "double"
     return items(node.children())[0] if is_double else node
@@ -482,9 +490,9 @@ def _is_span(node: Any) -> bool:
     return type_.startswith("interval ") and not {"year", "month"} & {*type_.split()}
 
 
-def _both(one: Reaches, two: Reaches) -> Reaches:
+def _if_both(one: Reaches, two: Reaches) -> Reaches:
     return {pair: min(reaches[pair] for reaches in (one, two) if pair in reaches) for pair in {*one, *two}}
 
 
-def _either(one: Reaches, two: Reaches) -> Reaches:
+def _if_either(one: Reaches, two: Reaches) -> Reaches:
     return {pair: max(one[pair], two[pair]) for pair in {*one} & {*two}}

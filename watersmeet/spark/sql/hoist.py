@@ -261,9 +261,9 @@ class Hoist:
 
     def _kind(self, value: SparkColumn, stream: int) -> T.DataType:
         """Return the type of a value over the columns of a stream."""
-        return self._over(stream).select(value.alias("c")).schema[0].dataType
+        return self._empty_frame(stream).select(value.alias("c")).schema[0].dataType
 
-    def _over(self, stream: int) -> DataFrame:
+    def _empty_frame(self, stream: int) -> DataFrame:
         """Return an empty frame with the columns of a stream; cached, as it takes Spark a while to create one."""
         if stream not in self._empty:
             self._empty[stream] = self._spark.createDataFrame([], number_columns(self._kinds[stream]))
@@ -273,7 +273,7 @@ class Hoist:
         """Tell whether Spark can plan a value; it can't if a constant in it raises."""
         try:
             with without_error_log():
-                self._over(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
+                self._empty_frame(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
         except PySparkException:
             return False
         return True
@@ -316,6 +316,10 @@ class Hoist:
         return (column.field, micros) if fixed else None
 
     def _add_column(self, part: ParsedNode, stream: int, value: SparkColumn, kind: T.DataType) -> ComputedColumn:
+        """Add a column that holds a part's value to those computed for its stream, and return it.
+
+        If the part may raise, the column is NULL where it does, and a second one says so.
+        """
         text, type_ = self._text.of(part), arrow_type(kind)
         position = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
         column = ComputedColumn(part, HiddenColumn(text, type_, moved=self._shift(part)), kind, position, value)

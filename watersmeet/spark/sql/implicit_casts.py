@@ -63,7 +63,7 @@ def _is_implicit(spark: SparkSession, node: Any, calls: "set[tuple[int, int] | N
 
 
 def _is_invalid(spark: SparkSession, node: Any) -> bool:
-    """Return whether a node implicitly casts a text literal to a type of which it is no value."""
+    """Tell whether a node implicitly casts a text literal to a type that can't represent it."""
     if kind_of(node) != "Cast" or kind_of(node.child()) != "Literal" or not _casts_text(spark, node):
         return False
     jvm: Any = spark._jvm

@@ -91,12 +91,13 @@ class MapKeys:
         def call(row: Column) -> Column:
             arguments = [row[f"a{at}"] if at in varying else column for at, column in enumerate(columns)]
             value = self._builder.with_children(part, [self._builder.node(argument) for argument in arguments])
-            return self._tested(part, self._keys(part, arguments), self._builder.column(value))
+            return self._check_keys(part, self._keys(part, arguments), self._builder.column(value))
 
         # [!] Arguments are computed once, and before the call: an error in one must not leave others in the builder.
         return self._builder.node(bind(row, call))
 
     def _keys(self, part: ParsedNode, arguments: Sequence[Column]) -> Column:
+        """Return the keys of the map that a call makes, as an array."""
         if name_of(part) == "map_from_entries":  # whose fields may have any names
             kind = self._types[part]
             entry = T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)])
@@ -108,9 +109,9 @@ class MapKeys:
         template = parse(self._spark, "zip_with(keys, values, each)")
         both = [self._builder.node(column) for column in (F.map_keys(source), F.map_values(source))]
         keys = self._builder.column(self._builder.with_children(template, [*both, function]))
-        return bind(keys, lambda keys: self._tested(part, keys, F.map_from_arrays(keys, F.map_values(source))))
+        return bind(keys, lambda keys: self._check_keys(part, keys, F.map_from_arrays(keys, F.map_values(source))))
 
-    def _tested(self, part: ParsedNode, keys: Column, value: Column) -> Column:
+    def _check_keys(self, part: ParsedNode, keys: Column, value: Column) -> Column:
         """Return a value that raises if one of the keys is NULL or occurs twice."""
         distinct = F.array_compact(keys)
         if self._types[part].keyType.simpleString() == "interval":  # Spark can't order these, only tell them apart

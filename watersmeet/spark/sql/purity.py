@@ -131,6 +131,7 @@ def check(text: ConditionText, plan: Any) -> None:
 
 
 def _check_node(text: ConditionText, node: Any) -> None:
+    """Raise SqlError, which underlines the node, if it reaches outside the query or is nondeterministic."""
     kind, call = kind_of(node), nondeterministic_call(node)
     problem = None
     if kind in SUBQUERIES:

@@ -50,7 +50,7 @@ class Draft:
         on: The conditions on their partners.
         where: The conditions on all combinations.
         paths: The path of each stream of the statement that may still be named: `b`, or `a_b.b` inside a join.
-        using: The columns of USING, by their names in small letters.
+        using: The columns of USING, by their names in lower case.
     """
 
     streams: Mapping[str, Stream]
@@ -117,6 +117,7 @@ class _JoinBuilder:
         self._columns = {name: _columns(source) for name, source in sources.items()}
 
     def build(self, statement: Statement) -> Join:
+        """Return the join of a statement: the relations of FROM, then subqueries, then the rest of WHERE."""
         if len(self._sources) == 1 and re.search(r"\(\s*SELECT\b", statement.where or "", re.IGNORECASE):
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
@@ -137,7 +138,7 @@ class _JoinBuilder:
         [!] To Spark a comma is one more join: joins after it apply to all relations before them, unless a setting
         changes that.
         """
-        first, *others = ((self._single(relation), relation.joins) for relation in relations)
+        first, *others = ((self._single_draft(relation), relation.joins) for relation in relations)
         draft = reduce(self._join, first[1], first[0])
         for single, joins in others:
             if self._joins_precede_commas:
@@ -151,13 +152,13 @@ class _JoinBuilder:
         setting = self._spark.conf.get("spark.sql.ansi.relationPrecedence", "false")
         return setting == "true" and dialect_of(self._spark).ansi
 
-    def _single(self, relation: Relation) -> Draft:
+    def _single_draft(self, relation: Relation) -> Draft:
         return Draft.of(relation.first.name, self._sources[relation.first.name])
 
     def _product(self, one: Draft, two: Draft) -> Draft:
-        return self._extensible(one).product(self._extensible(two))
+        return self._make_extensible(one).product(self._make_extensible(two))
 
-    def _extensible(self, draft: Draft) -> Draft:
+    def _make_extensible(self, draft: Draft) -> Draft:
         """Return a draft to which required streams can be added.
 
         [!] They can't be added to an as-of join: its partners are no later than the streams before it, not than all.
@@ -168,7 +169,7 @@ class _JoinBuilder:
         """Return a draft with one more stream."""
         name, (on, using) = join.stream.name, self._condition(draft, join)
         right = Draft.of(name, self._sources[name])
-        draft = self._extensible(draft) if draft.is_full or join.kind == "inner" else draft
+        draft = self._make_extensible(draft) if draft.is_full or join.kind == "inner" else draft
         if join.kind in ("right", "full"):
             return self._join_right(draft, right, join, on, using)
         if draft.may_lack(self._names(draft.product(right)).streams(on)):
@@ -289,7 +290,7 @@ class _JoinBuilder:
 
         [!] Except as-of streams: WHERE tests the newest partner, it does not choose it.
         """
-        names = {attribute.stream for attribute in _null_rejecting(part, self._resolver(draft))}
+        names = {attribute.stream for attribute in _null_rejecting_columns(part, self._resolver(draft))}
         for root in {draft.root(name) for name in names if draft.may_lack([name])}:
             if draft.is_full or draft.how[root] == "left":
                 draft = _require(draft, root)
@@ -310,7 +311,9 @@ class _JoinBuilder:
         if column is None or value.names[-1].lower() != column.column or draft.how.get(column.stream) != "left":
             return None
         on = conjuncts_of(parse(self._spark, draft.on[column.stream])) if column.stream in draft.on else []
-        never_null = {attribute for condition in on for attribute in _null_rejecting(condition, self._resolver(draft))}
+        never_null = {
+            attribute for condition in on for attribute in _null_rejecting_columns(condition, self._resolver(draft))
+        }
         never_null.add(Attribute(column.stream, draft.streams[column.stream]._ws_part.time.lower()))
         is_read = column.stream in self._names(draft).streams(others)
         return column.stream if column in never_null and not is_read else None
@@ -351,7 +354,7 @@ def _columns(source: Stream) -> list[str]:
 
 
 class Attribute(NamedTuple):
-    """A column of a stream, both in small letters."""
+    """A column of a stream, both in lower case."""
 
     stream: str
     column: str
@@ -361,19 +364,20 @@ Resolve = Callable[[list[str]], Attribute | None]
 """Returns the column that a name means; None if it is ambiguous or unknown."""
 
 
-def _null_rejecting(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
+def _null_rejecting_columns(condition: ParsedNode, resolve: Resolve) -> frozenset[Attribute]:
     """Return columns whose NULL keeps a condition from being TRUE; there may be others."""
-    return frozenset(_rejected_nulls(condition, resolve))
+    return frozenset(_not_null_columns(condition, resolve))
 
 
-def _rejected_nulls(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+def _not_null_columns(part: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:
+    """Yield the columns that can't be NULL where a condition is TRUE, as far as its operators say."""
     if part.kind in COMPARISONS:
         for side in part.children:
             yield from _strict_columns(side, resolve)
     elif part.kind in ("In", "IsNotNull") or _is_between(part):
         yield from _strict_columns(part.children[0], resolve)
     elif part.kind == "Not" and (part.children[0].kind in {*COMPARISONS, "In"} or _is_between(part.children[0])):
-        yield from _rejected_nulls(part.children[0], resolve)
+        yield from _not_null_columns(part.children[0], resolve)
 
 
 def _strict_columns(value: ParsedNode, resolve: Resolve) -> Iterator[Attribute]:

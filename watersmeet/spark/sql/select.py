@@ -62,8 +62,8 @@ class Selection:
         plan: Spark's plan of it.
         columns: All columns that it reads.
         identity: Whether it reads the results' `_id`.
-        sources: The columns behind output columns that are plain columns, by names in small letters.
-        filters: Whether its last item, `FILTER_COLUMN`, is no output column but filters the results.
+        sources: The columns behind output columns that are plain columns, by names in lower case.
+        filters: Whether its last item, `FILTER_COLUMN`, is not an output column but filters the results.
     """
 
     source: EditedText
@@ -89,11 +89,12 @@ class Selection:
         return results.where(FILTER_COLUMN).drop(FILTER_COLUMN) if self.filters else results
 
     def _project(self, frame: DataFrame, *beside: str) -> DataFrame:
+        """Return the selected columns of a frame, after those in `beside`; Spark analyses the parsed list again."""
         if not beside:
-            return _over(self.plan, frame)
+            return _apply_to(self.plan, frame)
         builder = NodeBuilder(frame.sparkSession)
         nodes = [*map(builder.attribute, beside), *_items(self.plan)]
-        return _over(builder.project(nodes, self.plan.child()), frame)
+        return _apply_to(builder.project(nodes, self.plan.child()), frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def parse_select(text: str, query: Query, spark: SparkSession, untrusted: bool =
         untrusted: Whether the list comes from people, who may do less than the program.
 
     Raises:
-        SqlError: If it can't be parsed, names what does not exist, computes over several results, or is no list.
+        SqlError: If it can't be parsed, names what does not exist, computes over several results, or is not a list.
     """
     listed = _parsed_items(_parse(text, spark), text)
     reader = _TextReader(text, query, spark, untrusted)
@@ -201,9 +202,11 @@ def check(selection: Selection, frame: DataFrame) -> DataFrame:
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
         spans = error_spans(error)
-        raise _not_row_by_row(selection, frame) or _error_at(selection, problem, spans[0] if spans else None) from None
+        raise _find_not_row_by_row(selection, frame) or _error_at(
+            selection, problem, spans[0] if spans else None
+        ) from None
     if _operators(results) - ROW_BY_ROW:
-        raise _not_row_by_row(selection, frame) or _error_at(selection, f"The list {OTHERWISE}.", None)
+        raise _find_not_row_by_row(selection, frame) or _error_at(selection, f"The list {OTHERWISE}.", None)
     try:
         names = [name.lower() for name in results.columns]
     except PySparkException as error:
@@ -228,7 +231,7 @@ def _parse(text: str, spark: SparkSession) -> Any:
         with without_error_log():
             plan = _parser(spark).parsePlan(PREFIX + text)
     except ParseException as error:
-        raise _not_a_list(text, error) from None
+        raise _list_error(text, error) from None
     except (PySparkException, Py4JError) as error:
         raise SqlError(f"select: {error_sentence(error)}.", text, 0, len(text)) from None
     kind = kind_of(plan)
@@ -243,7 +246,8 @@ def _parse(text: str, spark: SparkSession) -> Any:
     return plan
 
 
-def _not_a_list(text: str, error: ParseException) -> SqlError:
+def _list_error(text: str, error: ParseException) -> SqlError:
+    """Return the error for a list that Spark can't parse, which underlines where Spark stopped."""
     if re.search(r"\*[^,]*\bREPLACE\s*\(", text, re.IGNORECASE):
         problem = "Spark SQL has no REPLACE here; write a.* EXCEPT (x), and the new x as an item of its own."
         return _error_at_match(text, r"\bREPLACE\b", problem)
@@ -408,7 +412,7 @@ class _TextReader(ListReader):
     def _column(self, node: ParsedNode) -> tuple[Column | None, bool]:
         """Return the column that a name reads, and whether it is that column rather than a field inside it.
 
-        None if it is no column: the result's `_id`, an alias further left in the list, or a function called without
+        None if it is not a column: the result's `_id`, an alias further left in the list, or a function called without
         parentheses.
         """
         path = node.names
@@ -432,7 +436,7 @@ class _TextReader(ListReader):
         return column, len(path) == (2 if has_stream else 1)
 
     def _is_for_spark(self, path: Sequence[str]) -> bool:
-        """Tell whether Spark knows a name that is no column: an alias, or a function without parentheses."""
+        """Tell whether Spark knows a name that is not a column: an alias, or a function without parentheses."""
         name = path[0].lower()
         if any(same_name(stream.name, name) for stream in self._query.streams):
             return False
@@ -449,8 +453,11 @@ class _TextReader(ListReader):
         return SqlError(f"select: {problem}", self._text, *_clip(self._text, *span))
 
 
-def _not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
-    """Return the error that underlines the innermost call which Spark does not compute row by row, if any."""
+def _find_not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
+    """Return the error that underlines the innermost call which Spark does not compute row by row, if any.
+
+    Has Spark parse and analyse each call by itself, with its error log off; runs no job.
+    """
     sql = PREFIX + selection.source.result
     for node in (node for item in _items(selection.plan) for node in reversed([*parsed_node(item).walk()])):
         origin = node.handle.origin()
@@ -459,7 +466,7 @@ def _not_row_by_row(selection: Selection, frame: DataFrame) -> SqlError | None:
         span = origin.startIndex().get(), origin.stopIndex().get() + 1
         try:
             with without_error_log():
-                values = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
+                values = _apply_to(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
         except (AnalysisException, ParseException):
             continue
         operators = _operators(values) - ROW_BY_ROW
@@ -481,7 +488,7 @@ def _parser(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().sqlParser()
 
 
-def _over(plan: Any, frame: DataFrame) -> DataFrame:
+def _apply_to(plan: Any, frame: DataFrame) -> DataFrame:
     """Return the plan of a list applied to a frame."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm

@@ -46,11 +46,11 @@ class ConditionText:
 
     def _close(self, start: int, end: int) -> tuple[int, int]:
         """Widen a span to include both of each pair of parentheses that it includes one of."""
-        while (missing := _unbalanced(self.text[start:end]))[0] and (at := self.text.rfind("(", 0, start)) >= 0:
+        while (missing := _count_unbalanced(self.text[start:end]))[0] and (at := self.text.rfind("(", 0, start)) >= 0:
             start = at
         while missing[1] and (at := self.text.find(")", end)) >= 0:
             end = at + 1
-            missing = _unbalanced(self.text[start:end])
+            missing = _count_unbalanced(self.text[start:end])
         return start, end
 
 
@@ -62,7 +62,7 @@ class UnplacedText(ConditionText):
         return 0, len(self.text)
 
 
-def _unbalanced(text: str) -> tuple[int, int]:
+def _count_unbalanced(text: str) -> tuple[int, int]:
     """Return how many parentheses a text closes without opening them, and opens without closing them."""
     closed = opened = 0
     for letter in text:
@@ -98,9 +98,10 @@ class EditedText:
 
     def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return the span of the text that a span of the result comes from; replaced spans count as a whole."""
-        return self._original(start, False), self._original(end, True)
+        return self._original_position(start, False), self._original_position(end, True)
 
-    def _original(self, position: int, is_end: bool) -> int:
+    def _original_position(self, position: int, is_end: bool) -> int:
+        """Return where a position was before the edits; inside a replacement, the start or end of what it replaced."""
         shift = 0
         for (start, end), replacement in sorted(self.replacements.items()):
             first, last = start + shift, start + shift + len(replacement)

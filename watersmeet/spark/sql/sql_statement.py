@@ -112,7 +112,7 @@ def _table(source: SourceStream, table: Stream) -> Stream:
     """Return a table under its name in a statement.
 
     Raises:
-        DefinitionError: If it is no table, or the statement gives it a window, a time or constraints.
+        DefinitionError: If it is not a table, or the statement gives it a window, a time or constraints.
     """
     if not table._ws_part.table:
         raise DefinitionError(

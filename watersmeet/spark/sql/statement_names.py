@@ -30,7 +30,7 @@ class StatementNames:
     Attributes:
         paths: The path of each stream: `b`, or `a_b.b` inside a join.
         columns: The columns of each stream, as they are spelled.
-        using: The columns of USING, by their names in small letters.
+        using: The columns of USING, by their names in lower case.
     """
 
     paths: Mapping[str, str]
@@ -42,7 +42,7 @@ class StatementNames:
         return frozenset(name for _, _, streams in self._mentions(text) for name in streams)
 
     def stream(self, name: str) -> str | None:
-        """Return a stream's name as the statement spells it; None if no such stream may be named."""
+        """Return a stream's name as the statement spells it; None if no stream that may be named is called so."""
         return next((stream for stream in self.paths if stream.lower() == name.lower()), None)
 
     def owners(self, column: str) -> list[str]:
@@ -54,7 +54,9 @@ class StatementNames:
         return EditedText(text, dict(self._edits(text))).result
 
     def select_list(self, text: str) -> str:
-        """Return a SELECT list likewise; an item that is a column of USING keeps its name.
+        """Return a SELECT list with paths for streams and the meanings of USING columns, which keep their names.
+
+        `x.*` of a stream inside a join is spelled out.
 
         Raises:
             SqlError: If EXCEPT follows the columns of a stream that is inside a join.
@@ -84,6 +86,7 @@ class StatementNames:
         return ".".join(map(quote_name, self.paths[stream].split(".")))
 
     def _edits(self, text: str) -> Iterator[tuple[tuple[int, int], str]]:
+        """Yield what to replace, by span: names of streams by their paths, and columns of USING by their meanings."""
         for token, (_, after), _ in self._mentions(text):
             is_dotted = after is not None and after.token_type is TokenType.DOT
             name, span = self.stream(token.text), (token.start, token.end + 1)

@@ -21,7 +21,7 @@ from watersmeet.spark.sql.value_limits import BOUNDED, UNNAMED, is_constant, mak
 DEPTH = 100
 """How deeply expressions may be nested."""
 OPTIONS = {"to_json": 1, "to_csv": 1, "from_json": 2, "from_csv": 2}
-"""Functions that take options, which may contain texts of any length, after so many arguments."""
+"""Functions that take options, which may contain texts of any length, after this many arguments."""
 LAMBDAS = frozenset({"ArrayTransform", "ZipWith", "TransformKeys", "TransformValues", "MapZipWith"})
 """Functions that collect the values of a lambda."""
 KINDS = frozenset({

@@ -46,12 +46,12 @@ def _texts(arguments: Arguments) -> Column:
 
 
 def _times(factor: float, arguments: Arguments) -> Column:
-    """Return the bound of a value with so many bytes for each of its arguments' at most."""
+    """Return the size bound of a value that takes at most `factor` bytes for each byte of its arguments."""
     return _texts(arguments) * factor + SCALAR
 
 
 def _widths(arguments: Arguments) -> Column:
-    """Return the bound of a value that holds all arguments."""
+    """Return the size bound of a value that holds all arguments."""
     return _sum([width(*argument).cast("double") for argument in arguments])
 
 
@@ -81,7 +81,7 @@ def _regexp_replace(arguments: Arguments) -> Column:
 
 
 def _pieces(arguments: Arguments) -> Column:
-    """Return the bound of a text cut into pieces, of one letter or none at worst."""
+    """Return the size bound of a text cut into pieces, of one letter or none at worst."""
     return (text_size(arguments, 0) + 1) * (2 * FIXED + 1)
 
 
@@ -107,7 +107,7 @@ def _concat(arguments: Arguments) -> Column:
 
 
 def format_size(digits: Bound, arguments: Arguments) -> Column:
-    """Return the bound of a text formatted as in C: each placeholder may be the largest argument.
+    """Return the size bound of a text formatted as in C: each placeholder may be the largest argument.
 
     Args:
         digits: Returns the sum of the widths and precisions of a format.
@@ -126,7 +126,7 @@ def _text_width(value: Column, kind: T.DataType) -> Column:
 
 
 def is_flat(kind: T.DataType) -> bool:
-    """Tell whether values of a type are no arrays, maps or structs."""
+    """Tell whether values of a type are not arrays, maps or structs."""
     return not isinstance(kind, T.ArrayType | T.MapType | T.StructType)
 
 
@@ -188,7 +188,7 @@ def _to_json(arguments: Arguments) -> Column:
 
 
 def parsed_size(arguments: Arguments, kind: T.DataType) -> Column:
-    """Return the bound of a value of a type that is parsed from a text."""
+    """Return the size bound of a value of a type that is parsed from a text."""
     text, fixed = text_size(arguments, 0), float(2 * FIXED * leaves(kind))
     return text + fixed * (1 + text if has_elements(kind) else 1)
 
@@ -199,7 +199,7 @@ def _arrays_zip(arguments: Arguments) -> Column:
 
 
 def _by_pattern(pattern: int, arguments: Arguments) -> Column:
-    """Return the bound of a value formatted by a pattern."""
+    """Return the size bound of a value formatted by a pattern."""
     return 2 * text_size(arguments, 0) + LETTER * text_size(arguments, pattern) + DIGITS
 
 

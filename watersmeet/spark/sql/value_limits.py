@@ -229,13 +229,14 @@ class ValueLimits(ABC):
         """Tell whether the size of a call is a constant; refuses one beyond the limit."""
 
     @abstractmethod
-    def _guard(self, part: ParsedNode, children: list[Any]) -> Any: ...
+    def _guard(self, part: ParsedNode, children: list[Any]) -> Any:
+        """Return the call as a node of Spark that raises if its value would be too large."""
 
     def _refuse_large(self, part: ParsedNode, size: float | None) -> None:
         if size is not None and size > limits().value_bytes:
             raise self._error(f"{_too_large(part)}.", part)
 
-    def _limited(self, part: ParsedNode, size: Column, value: Column) -> Column:
+    def _limit_value(self, part: ParsedNode, size: Column, value: Column) -> Column:
         """Return a value that raises if a size is beyond the limit."""
         error = F.raise_error(F.lit(_too_large(part)))
         return F.when(size > limits().value_bytes, error).otherwise(value)
@@ -272,7 +273,7 @@ class MakerLimits(ValueLimits):
         """Return the call with a test of the argument that decides its size."""
         maker, columns = MAKERS[name_of(part)], [self._builder.column(child) for child in children]
         size = maker.bytes(list(zip(columns, self._types[part][0], strict=False)))
-        tested = self._builder.node(self._limited(part, size, columns[maker.at]))
+        tested = self._builder.node(self._limit_value(part, size, columns[maker.at]))
         arguments = [tested if at == maker.at else child for at, child in enumerate(children)]
         return self._builder.with_children(part, arguments)
 
@@ -280,7 +281,7 @@ class MakerLimits(ValueLimits):
 class UntrustedLimits(ValueLimits):
     """Limits for text from people: all calls are tested whose values may be larger than their arguments.
 
-    The arguments are computed once, and bound to a variable: first the bound of the value is tested, and only then is
+    The arguments are computed once, and bound to a variable: first the bound on the value is tested, and only then is
     the value made of them.
     """
 
@@ -321,7 +322,7 @@ class UntrustedLimits(ValueLimits):
         if name_of(part) in HOLDERS:
             value = self._builder.column(self._make(part, children))
             _, kind = self._types[part]
-            return self._builder.node(bind(value, lambda value: self._limited(part, width(value, kind), value)))
+            return self._builder.node(bind(value, lambda value: self._limit_value(part, width(value, kind), value)))
         return self._builder.node(self._test_first(part, [self._builder.column(child) for child in children]))
 
     def _test_first(self, part: ParsedNode, columns: list[Column]) -> Column:
@@ -332,7 +333,7 @@ class UntrustedLimits(ValueLimits):
             arguments = [variable(at) if at in varying else column for at, column in enumerate(columns)]
             nodes = [self._builder.node(argument) for argument in arguments]
             value = self._builder.column(self._make(part, nodes))
-            return self._limited(part, self._bound(part, arguments), value)
+            return self._limit_value(part, self._bound(part, arguments), value)
 
         if not varying:
             return call(lambda at: columns[at])
@@ -340,6 +341,7 @@ class UntrustedLimits(ValueLimits):
         return bind(struct, lambda row: call(lambda at: row[f"a{at}"]))
 
     def _bound(self, part: ParsedNode, columns: Sequence[Column]) -> Column:
+        """Return a bound on the size of a call's value, by the types that Spark found for its arguments."""
         name, (types, kind) = name_of(part), self._types[part]
         # Spark may turn a call into one with other arguments: then they are texts and numbers, as are those that say
         # how to read the first.
@@ -364,7 +366,7 @@ def constant_size(spark: SparkSession, part: ParsedNode, size: Callable[[Argumen
     Args:
         spark: The session.
         part: The call.
-        size: Returns the size from the call's arguments; those that are no constants are NULL.
+        size: Returns the size from the call's arguments; those that are not constants are NULL.
     """
     builder, none = NodeBuilder(spark), F.lit(None).cast("string")
     columns = [builder.column(child.handle) if is_constant(child) else none for child in part.children]

@@ -58,7 +58,7 @@ class Where:
         computed: The hidden columns of each stream.
         tests: For each stream the conjuncts that are tested on its tuples when they come in.
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
-        sides: For each conjunct that is left to Spark the values that it compares, likewise.
+        sides: For each conjunct that is left to Spark, the values that it compares, over the streams as struct columns.
         meaning: The whole condition as Spark reads it, with everything explicit that depends on settings.
         reads: For each conjunct, in written order, the streams that it names.
         partners: For each conjunct the streams whose partners it restricts, whether it names them or not.
@@ -80,7 +80,7 @@ class Where:
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
         """Keep the combinations for which these conjuncts hold, as Spark decides.
 
-        [!] A combination for which one of them doesn't hold is no result, even if others raise for it.
+        [!] A combination for which one of them doesn't hold is not a result, even if others raise for it.
         """
         conditions = [self.conditions[clause].cast("boolean") for clause in clauses]
         all_hold = reduce(SparkColumn.__and__, conditions)
@@ -140,7 +140,7 @@ def read_where(
         frames: The streams' frames, to which a column may be bound; None for one that is a join.
 
     Raises:
-        SqlError: If it is no condition, or not an allowed one; the position is underlined.
+        SqlError: If it is not a condition, or not an allowed one; the position is underlined.
     """
     parts = criteria.parts
     if not parts:
@@ -208,6 +208,7 @@ class _WhereCompiler:
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
+        """Prepare to compile a condition; raises SqlError if it is untrusted and holds what is refused then."""
         self._spark, self._streams, self._tree, self._text = spark, streams, condition.tree, condition.text
         self._partners = condition.partners
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
@@ -288,20 +289,20 @@ class _WhereCompiler:
     def _clause(self, part: ParsedNode, partners: Collection[int]) -> "_CompiledClause":
         """Compile a conjunct.
 
-        [!] One that restricts the partners of streams which it doesn't name is no test: a tuple that fails it has no
+        [!] One that restricts the partners of streams which it doesn't name is not a test: a tuple that fails it has no
         partners, and may be a result because of that.
         """
         self._hoist.prepare(part)
         text, hidden = self._text.of(part), self._hoist.hidden.get(part)
         names_all = self._names.streams(part).issuperset(partners)
         if hidden is not None and names_all and self._streams[hidden.column.stream].window.rows is None:
-            return _CompiledTest.of(hidden, text, self._fixed(part, text))
-        ordinary = replace(self._conjunct(part, text, careful=False), fixed=self._fixed(part, text))
+            return _CompiledTest.of(hidden, text, self._fixed_column(part, text))
+        ordinary = replace(self._conjunct(part, text, careful=False), fixed=self._fixed_column(part, text))
         careful = self._conjunct(part, text, careful=True)
         return _CompiledClause((ordinary.after_on(partners),), (careful.after_on(partners),))
 
-    def _fixed(self, part: ParsedNode, text: str) -> FixedColumn | None:
-        """Return the column that a conjunct fixes to one value.
+    def _fixed_column(self, part: ParsedNode, text: str) -> FixedColumn | None:
+        """Return the column that a conjunct `column = literal` fixes to one value; None for any other conjunct.
 
         [!] Only by a plain literal: values that Spark computes or casts may differ, and beside a CHAR it pads them.
         """
@@ -318,9 +319,9 @@ class _WhereCompiler:
         try:
             return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
-            return self._opaque(part, text, refusal.problem.split(";")[0].rstrip("."))
+            return self._conjunct_left_to_spark(part, text, refusal.problem.split(";")[0].rstrip("."))
 
-    def _opaque(self, part: ParsedNode, text: str, why: str) -> Conjunct:
+    def _conjunct_left_to_spark(self, part: ParsedNode, text: str, why: str) -> Conjunct:
         """Return a conjunct that only Spark can decide."""
         translator = self._translator()
         for call in self._names.calls(part):
