@@ -33,7 +33,7 @@ class Arrivals:
     hashes: Ints
 
     def ordinals(self, chunks: Sequence[Keys]) -> list[Ints]:
-        """Return the ordinals (from 1) of the rows of some chunks.
+        """Return the ordinals (from 1) of the rows of some chunks, an array for each.
 
         Tuples with the same time and hash must be in these chunks all together, or not at all.
         """

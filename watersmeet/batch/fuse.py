@@ -25,7 +25,7 @@ TRACE_BYTES = 64
 
 
 def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield a block of results as output rows, in exactly the schema of result files.
+    """Yield a block of results as output rows, in exactly the schema of result files and in pieces of limited size.
 
     Args:
         query: The join.
@@ -134,7 +134,7 @@ class ResultWriter:
     _file_rows: int = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows; finishes the file once it is large enough."""
+        """Append rows, cast to the schema; opens a file if none is open, and finishes it once it is large enough."""
         if self._writer is None:
             self._open()
         assert self._writer is not None

@@ -41,7 +41,9 @@ class RowAdmission:
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
 
     def admit(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows to store and join; the report counts the others.
+        """Return the rows to store and join; also collects what the rows say about constraints.
+
+        Rows that are not admitted are counted, shown and written; those that can join nothing count as accepted.
 
         Args:
             stream: Their stream.
@@ -99,7 +101,7 @@ class RowAdmission:
             self.report.closed.update((placement.buckets, number) for number in numbers)
 
     def _reject_denied(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that no constraint of the stream denies; the others count for the first that does."""
+        """Return the rows that no constraint of the stream denies; turns each other row away for the first that does."""
         if self._denied is None or stream not in self._constrained:
             return rows
         remaining = np.ones(rows.num_rows, bool)
@@ -115,7 +117,7 @@ class RowAdmission:
         return self._collector.finish()
 
     def _reject_far_ahead(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows whose event times are not too far ahead; the others are rejected."""
+        """Return the rows whose event times are not too far ahead; rejects the others, and reports the furthest."""
         latest = self._plan.intake.latest_allowed[stream] if self._plan.intake.latest_allowed else None
         ahead = self._plan.query.streams[stream].ahead
         if latest is None or ahead is None or not rows.num_rows:
@@ -175,7 +177,7 @@ class RowAdmission:
     def _drop_unjoinable(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows without those that can join nothing.
 
-        These lie in a gap of a hopping window, or fail a conjunct over their stream alone.
+        These lie in a gap of a hopping window, fail a conjunct over their stream alone, or lack a required value.
         """
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())

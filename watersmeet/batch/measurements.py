@@ -71,7 +71,10 @@ def _smooth_shipping(before: Shipping | None, tasks: Sequence[TaskReport]) -> Sh
 def _hop_seconds(
     before: float | None, plan: BatchPlan, used: Sequence[Usage], host: Host, took: float | None
 ) -> float | None:
-    """Return the overhead of a hop beyond its work and the start of its tasks, smoothed; None if unknown."""
+    """Return the seconds that a hop takes beyond its work and the start of its tasks, smoothed.
+
+    It stays as it was, perhaps None, if the time of the job (`took`, in seconds) or the host is unknown.
+    """
     if took is None or host.slots is None or host.cores is None:
         return before
     work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / host.slots)

@@ -50,7 +50,10 @@ class Routes:
         return seat
 
     def _buckets(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
-        """Return which partial results must probe a bucket; rows that are stored in several ways are probed in one."""
+        """Return what tells which partial results must probe a bucket: all, none, or those in a mask.
+
+        Rows that are stored in several ways are probed in one.
+        """
         hashing = self._placement.probed_by(step.target, frozenset(step.joined))
         field = None if hashing is None else hashing[0].field
         hashed = None if hashing is None else hashes(block, hashing[1])

@@ -291,7 +291,7 @@ class Node:
         return self._hops.work
 
     def report(self, node: int) -> TaskReport:
-        """Return the report of the work done so far, for one node."""
+        """Return a report, in one node's name, of all work that this share has done so far."""
         work, plan = self.work, self._plan
         missed = near_misses.render_samples(self.query, self.table, self._hops.near_misses.hops, plan.observing.samples)
         return TaskReport(
@@ -308,7 +308,8 @@ class Node:
     def _finish(self, name: str, cpu: Clock) -> Iterator[TaskReport]:
         """Merge and purge the state of this share's nodes, and yield their reports; the first contains all the work.
 
-        If there are more shares than nodes, those beyond have no state, and report their work under some node's number.
+        Node 0 also updates the state of all constraints, and reports it with the new chunks. If there are more shares
+        than nodes, those beyond have no state, and report their work under some node's number.
         """
         plan, share = self._plan, self._share
         if share.number >= plan.placement.nodes:

@@ -319,7 +319,16 @@ def _new_tuples(plan: BatchPlan, fresh: Sequence[Chunk]) -> dict[Group, Tally]:
 def _pay(
     plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk], now: int
 ) -> tuple[dict[str, Chunk], Ledger]:
-    """Return the chunks and the ledger after a batch that made owed probes as planned."""
+    """Return the chunks and the ledger after a batch that made owed probes as planned.
+
+    Units that nothing can be owed to any more leave the ledger, and their chunks become hot again.
+
+    Args:
+        plan: The batch's plan.
+        chunks: The chunks after the batch.
+        new: Those of them with tuples of the batch, in every bucketing.
+        now: The driver's clock, in microseconds.
+    """
     rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
     batch = OwingBatch(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
     ledger, reached = plan.spilling.ledger.after(plan.batch, batch), unit_reaches(plan.query, chunks.values())
@@ -333,7 +342,7 @@ def _pay(
 
 
 def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
-    """Return the chunks after a batch: those before it and its own, with merged chunks in place of their parts."""
+    """Return the chunks after a batch, by id: those before it, as purged, and its own; merged ones replace their parts."""
     chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.state.fresh))}
     chunks |= {chunk.id: chunk for task in tasks for chunk in task.state.purged}
     for task in tasks:

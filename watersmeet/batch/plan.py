@@ -199,7 +199,8 @@ class BatchPlan:
     def paying_courses(self, origin: int, query: Query) -> tuple[Course, ...]:
         """Return the courses on which earlier tuples of a stream make owed probes; none if this batch pays nothing.
 
-        There is one for each other stream, which it probes first.
+        There is one for each other stream, whose chunks it pays for: each step has its role in that. That stream is
+        probed first, except after those that the placement wants to lead.
 
         Args:
             origin: The stream.

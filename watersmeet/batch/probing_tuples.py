@@ -45,6 +45,8 @@ class ProbingTuples:
     def entering(self, origin: int, course: int, steps: Course, share: int = 0, shares: int = 1) -> Iterator[Partials]:
         """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone.
 
+        They are new, or on a course that pays those of earlier batches.
+
         [!] A share is every `shares`-th row of each chunk, since later rows have more to probe. Rows are in canonical
         order, so that a task that is run again over rewritten chunks takes the same tuples.
         """

@@ -35,7 +35,9 @@ def advance_stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: i
 def join_watermark(
     before: int | None, query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]
 ) -> int | None:
-    """Return the join's watermark: the minimum over the streams that are not idle; it never decreases.
+    """Return the join's watermark, None for minus infinity: the minimum over the streams that are not idle.
+
+    It never decreases, and stays as it was if all streams are idle, or one that is not has no time yet.
 
     Args:
         before: The watermark before the batch.

@@ -233,7 +233,7 @@ class PinRule(MarkRule):
         if not denied.marks.get(self.source):
             return np.zeros(rows, bool)
         required = [pin.evaluate(values, rows, duck) for pin in self.pins]
-        return np.asarray(denied.find(self.source, required)[1] >= 0)
+        return np.asarray(denied.find_marks(self.source, required)[1] >= 0)
 
 
 @dataclass(frozen=True, slots=True)

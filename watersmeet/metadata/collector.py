@@ -66,7 +66,7 @@ def are_denied_by_parent(query: Query, constraint: ForeignKey, values: pa.Array,
             limit = denied.frontiers.get(source)
             mask |= lie_beyond(values, other, limit) if limit is not None else False
         elif denied.marks.get(source):
-            mask |= denied.find(source, [values])[1] >= 0
+            mask |= denied.find_marks(source, [values])[1] >= 0
     return mask
 
 
@@ -126,7 +126,7 @@ class MetadataCollector:
         return mask
 
     def collect_data(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Collect the values of rows that aren't punctuations, whether they are accepted or not."""
+        """Collect for keys, clusterings and orders the values of rows that aren't punctuations, accepted or not."""
         for number, constraint in enumerate(self.plan.query.streams[stream].constraints):
             at = stream, number
             match constraint:
@@ -188,7 +188,10 @@ class MetadataCollector:
         high: list[pa.Array] | None = None,
         since: NDArray[np.int64] | int = ALWAYS,
     ) -> None:
-        """Add closed intervals of a constraint's columns to its table of marks; merges that with what it has."""
+        """Add closed intervals of a constraint's columns to its table of marks; without `high`, single values.
+
+        They take effect once the watermark has passed `since`, in microseconds.
+        """
         shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].constraints[at[1]]))
         table = build_table(shape, low, low if high is None else high, self.plan.batch, since)
         if table.num_rows:

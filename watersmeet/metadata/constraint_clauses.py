@@ -169,7 +169,11 @@ def _parse_key(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_order(words: Words) -> ConstraintDeclaration:
-    """Parse what follows ORDERED: a column, a direction and a slack."""
+    """Parse what follows ORDERED: a column, a direction and a slack.
+
+    Raises:
+        DefinitionError: If something else comes, or the slack can't be right.
+    """
     column = words.name()
     falling = words.take("DESC")
     if not falling:
@@ -185,7 +189,7 @@ def _parse_clustering(words: Words) -> ConstraintDeclaration:
     """Parse what follows CLUSTERED: a column, and a slack in batches.
 
     Raises:
-        DefinitionError: If the slack is not a whole number.
+        DefinitionError: If something else comes, or the slack is not a whole number.
     """
     column, slack = words.name(), words.slack()
     if slack is None:
@@ -199,7 +203,7 @@ def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
     """Parse what follows FOREIGN KEY: a column, and the one that it references.
 
     Raises:
-        DefinitionError: If there are several columns.
+        DefinitionError: If something else comes, or several columns do.
     """
     columns = _parse_list(words, Words.name)
     words.need("REFERENCES")
@@ -213,7 +217,11 @@ def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
 
 
 def _parse_punctuations(words: Words) -> Punctuations:
-    """Parse what follows PUNCTUATIONS: the flag, the pattern's columns and when they take effect."""
+    """Parse what follows PUNCTUATIONS: the flag, the pattern's columns and when they take effect.
+
+    Raises:
+        DefinitionError: If something else comes, or a column comes twice.
+    """
     flag, on = words.name(), dict[str, str | Between]()
     words.need("ON")
 

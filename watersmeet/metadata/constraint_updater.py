@@ -104,7 +104,9 @@ class ConstraintUpdater:
     def _add_files(
         self, constraint_id: ConstraintId, before: ConstraintState, files: tuple[MarkFile, ...]
     ) -> ConstraintState:
-        """Return a state with new mark files; earlier ones are dropped at the end of their lifetime, or merged by size.
+        """Return a state with new mark files; drops earlier ones at the end of their lifetime, or merges them by size.
+
+        What is merged is written to new files. If marks have a lifetime, files without an era are read and get one.
 
         [!] New files are not merged: no manifest names them yet, so that nothing would remove them.
         """
@@ -123,10 +125,10 @@ class ConstraintUpdater:
     def _update_clusters(
         self, constraint_id: ConstraintId, constraint: Clustering, before: ConstraintState, files: tuple[MarkFile, ...]
     ) -> ConstraintState:
-        """Return the state of a clustering after a batch.
+        """Return the state of a clustering after a batch; writes a mark file of the values whose run has ended.
 
         The run of a value ends with the (slack + 1)-th later batch that lacks it; batches without any values don't
-        count.
+        count. Reads the batches' files only once there are enough of them.
         """
         if not files:
             return self._add_files(constraint_id, before, ())
@@ -177,7 +179,7 @@ class ConstraintUpdater:
         waiting: tuple[MarkFile, ...],
         denied: DeniedRows,
     ) -> tuple[MarkFile, ...]:
-        """Emit the punctuations that may be emitted; return the files of those that still wait, merged once many.
+        """Emit the punctuations that may be emitted; return the files of those that still wait, rewritten once many.
 
         [!] As long as results are owed, all of them wait.
         """

@@ -164,7 +164,10 @@ class DeadRule:
         return self._own.get(stream, self._stored).find_distinct(stream, self._closing_rules.relevant_columns[stream])
 
     def _are_dead_with_matches(self, members: PartialResults, stream: int) -> Mask:
-        """Tell which partial results are dead with every matching tuple of a stream that is closed for them."""
+        """Tell which partial results are dead with every matching tuple of a stream that is closed for them.
+
+        None of them counts as dead if the matches are too many to try.
+        """
         matches = self._find_matches(members, stream)
         if matches is None:
             return np.zeros(len(members), bool)
@@ -175,7 +178,9 @@ class DeadRule:
         return dead
 
     def _find_matches(self, members: PartialResults, stream: int) -> tuple[Ints, Ints] | None:
-        """Return which partial results match which stored tuples of a stream; None if there are too many pairs.
+        """Return which partial results match which stored tuples of a stream, of which one of each kind is tried.
+
+        None if there are too many pairs, or no conjunct to find them by.
 
         Only conjuncts in plain SQL are evaluated: anything else, such as windows and Python predicates, could only
         exclude more pairs.
@@ -202,7 +207,7 @@ class DeadRule:
     def _join(
         self, left: MemberValues, right: MemberValues, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
     ) -> tuple[Ints, Ints] | None:
-        """Return the pairs of rows that satisfy all conjuncts; None if there are too many."""
+        """Return the pairs of rows that satisfy all conjuncts, as positions on either side; None if there are too many."""
         pairs, total = [], 0
         ours, theirs = ({column.name: values for column, values in side.items()} for side in (left, right))
         for pair in self._duck.join(ours, theirs, [conjunct.condition for conjunct in conjuncts], sizes):

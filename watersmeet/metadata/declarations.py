@@ -167,6 +167,9 @@ def clustered(column: str, slack: int = 0) -> ClusteringDeclaration:
         column: The column.
         slack: For how many batches with rows of the stream a value may be missing and still come back.
 
+    Raises:
+        DefinitionError: If the column is no name, or the slack is not a whole number from 0.
+
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
@@ -184,6 +187,9 @@ def ordered(
             `"10 seconds"`, for dates a whole number of days.
         falling: Whether values never increase instead.
 
+    Raises:
+        DefinitionError: If the column is no name, or the slack can't be read, is negative or infinite.
+
     >>> print(ordered("seq", slack=100))
     wm.ordered('seq')
     """
@@ -198,6 +204,9 @@ def foreign_key(column: str, parent: str) -> ForeignKeyDeclaration:
     Args:
         column: The column.
         parent: The stream and its column, such as `"auctions.id"`.
+
+    Raises:
+        DefinitionError: If one of them is no name of that form.
 
     >>> print(foreign_key("auction", "auctions.id"))
     wm.foreign_key('auction', 'auctions.id')
@@ -260,7 +269,11 @@ def punctuations(
 
 
 def _read_pattern(value: object) -> PatternColumns:
-    """Return the columns that punctuations match, each with the columns that bound it."""
+    """Return the columns that punctuations match, each with the columns that bound it.
+
+    Raises:
+        DefinitionError: If there are none, or one is no name.
+    """
     if isinstance(value, Mapping):
         pairs = [*value.items()]
     elif isinstance(value, str):

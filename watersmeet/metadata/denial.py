@@ -54,10 +54,13 @@ class DeniedRows:
     frontiers: Mapping[StreamConstraint, pa.Scalar] = field(default_factory=dict)
     marks: Mapping[StreamConstraint, Sequence[Marks]] = field(default_factory=dict)
 
-    def find(
+    def find_marks(
         self, source: StreamConstraint, values: Sequence[pa.Array]
     ) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """Return for each row the table, and the mark in it, that denies its values; -1 if there is none."""
+        """Return for each row the first table, and the mark in it, that denies its values; both -1 if none does.
+
+        Sort orders have no marks: see `frontiers`.
+        """
         tables = self.marks.get(source, ())
         table, mark = (np.full(len(values[0]), -1) for _ in "tm")
         if not tables:
@@ -76,7 +79,7 @@ class DeniedRows:
         for marks in tables:
             covered |= marks.covers(lows, highs, self.watermark)
         if len(tables) > 1 and tables[0].shape.uses_spans:
-            ends = [self.find(source, side)[1] >= 0 for side in (lows, highs)]
+            ends = [self.find_marks(source, side)[1] >= 0 for side in (lows, highs)]
             undecided = pa.array(np.flatnonzero(ends[0] & ends[1] & ~covered))
             if len(undecided):  # different tables deny the two ends: together they may deny all between
                 whole = Marks(tables[0].shape, merge_tables(tables))
@@ -97,7 +100,7 @@ class DeniedRows:
                 if limit is not None:
                     yield lie_beyond(values[0], constraint, limit), constraint
             elif not isinstance(constraint, ForeignKey) and self.marks.get(source):
-                yield self.find(source, values)[1] >= 0, constraint
+                yield self.find_marks(source, values)[1] >= 0, constraint
 
     def describe_denial(
         self,
@@ -107,7 +110,7 @@ class DeniedRows:
         row: int,
         visible: Collection[str] | None = None,
     ) -> str:
-        """Return in words why a constraint denies a row.
+        """Return in words why a constraint denies a row, which it does.
 
         Args:
             stream: The row's stream.
@@ -125,7 +128,7 @@ class DeniedRows:
             side, limit = "above" if constraint.falling else "below", self.frontiers[stream, constraint]
             reached = f"{value_at(pa.repeat(limit, 1), 0)}, which the order had reached"
             return f"{subject} lies {side} {reached if is_visible else 'what the order had reached'}"
-        table, mark = self.find((stream, constraint), values)
+        table, mark = self.find_marks((stream, constraint), values)
         terms = self.marks[stream, constraint][int(table[0])].terms
         first, last = int(terms.first[mark[0]]), int(terms.last[mark[0]])
         batches = f"batch {last}" if first == last else f"batches {first} to {last}"

@@ -66,7 +66,10 @@ def from_plain(value: int | str, kind: pa.DataType) -> pa.Scalar:
 
 
 def compute_threshold(constraint: SortOrder, frontier: Plain, kind: pa.DataType) -> pa.Scalar | None:
-    """Return the value beyond which rows are denied: the frontier less the slack; None if nothing can lie beyond it."""
+    """Return the value beyond which rows are denied: the frontier less the slack, or plus it if values fall.
+
+    None before the first value, or if no value of the column's type can lie beyond it.
+    """
     if frontier is None:
         return None
     if not constraint.slack:

@@ -58,7 +58,7 @@ class ColumnEnd(End):
         return (self.column,)
 
     def evaluate(self, values: MemberValues, rows: int, duck: Duck) -> pa.Array:
-        """Return the values of the column, moved by the step.
+        """Return the values of the column, moved by the step if their type has steps.
 
         [!] A step beyond the last number wraps around, which only makes the interval wider.
         """

@@ -47,7 +47,10 @@ def forget_missing() -> None:
 
 
 def coalesce_files(store: Store, name: str, files: tuple[MarkFile, ...], shape: MarkShape) -> tuple[MarkFile, ...]:
-    """Merge files of similar size and the same era once there are enough of them; return the resulting files."""
+    """Return files that replace mark files: those of similar size and the same era are merged once there are enough.
+
+    Merging writes new files, whose names begin with `name`, and removes none.
+    """
     tiers: dict[tuple[int, int | None], list[MarkFile]] = {}
     for file in files:
         tiers.setdefault((_tier(file.rows), file.era), []).append(file)

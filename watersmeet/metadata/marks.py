@@ -293,7 +293,7 @@ class Marks:
         return matches
 
     def _propose_pairs(self, hashes: Any) -> Iterator[tuple[Ints, Ints]]:
-        """Yield pairs of a row and a mark that share a hash, the marks of a row in ascending order.
+        """Yield pairs of a row and a mark that share a hash, in blocks; the marks of a row come in ascending order.
 
         Both sides are sorted, and the smaller is looked up in the larger: most tables are those of a single batch.
         """

@@ -39,7 +39,8 @@ class Outlook:
     def is_endless(self, stream: int) -> bool:
         """Tell whether tuples of a stream are kept for ever: it has no window, and no other stream is closed for them.
 
-        In an as-of stream, newer tuples of a key supersede older ones.
+        With optional streams only windows count. Tables are read again, and in an as-of stream newer tuples of a key
+        supersede older ones.
         """
         if self._query.streams[stream].table or (stream in self._query.as_of_streams and is_keyed(self._query, stream)):
             return False

@@ -31,7 +31,7 @@ class MarkLifetime:
         return self.remember is not None and self.watermark is not None
 
     def date_files(self, files: Sequence[MarkFile], since: int) -> tuple[MarkFile, ...]:
-        """Return mark files with an era each; those that have one keep it.
+        """Return mark files with an era each; those that have one keep it. Unchanged if marks have no lifetime.
 
         Args:
             files: The mark files.

@@ -105,7 +105,7 @@ def find_ready(
     watermark: int | None,
     duck: Duck,
 ) -> Ints:
-    """Return the positions of the waiting punctuations that may be emitted.
+    """Return the positions of the waiting punctuations that may be emitted: in effect, and matching no stored tuple.
 
     Args:
         constraint: The constraint to which they belong.

@@ -220,7 +220,7 @@ def _from_zero(at: Ints) -> pa.Array:
 
 
 def _count(ordered: pa.Array, values: pa.Array) -> Ints:
-    """Return for each value how many of the ordered ones are less than or equal to it."""
+    """Return for each value how many of the ordered ones, which ascend, are less than or equal to it."""
     if ordered.type == pa.int64():
         return np.asarray(np.searchsorted(ordered.to_numpy(), values.to_numpy(), side="right"))
     low, high = np.zeros(len(values), np.int64), np.full(len(values), len(ordered))
@@ -233,7 +233,7 @@ def _count(ordered: pa.Array, values: pa.Array) -> Ints:
 
 
 def _coalesce(low: Ints, high: Ints, terms: MarkTerms) -> tuple[Ints, Ints, MarkTerms]:
-    """Return closed intervals of whole numbers, disjoint and coalesced."""
+    """Return closed intervals of whole numbers, disjoint, ascending and coalesced, with their terms; see `Spans`."""
     if not len(low):
         return low, high, terms
     order = np.argsort(low, kind="stable")
