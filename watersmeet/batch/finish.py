@@ -32,7 +32,7 @@ class Finish:
         self._plan, self._duck, self._name, self._cpu = plan, duck, name, cpu
 
     def store(self, node: int) -> StateReport:
-        """Merge a node's chunks as planned, and report that; if the batch purges, also write which rows have become dead."""
+        """Merge a node's chunks as planned, and if the batch purges, write which rows have become dead; report both."""
         report, name = StateReport(), f"{self._name}n{node}"
         started = self._cpu()
         dead = self.dead(node) if self._plan.metadata.purge else {}

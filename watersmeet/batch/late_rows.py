@@ -117,7 +117,7 @@ class RowAdmission:
         return self._collector.finish()
 
     def _reject_far_ahead(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows whose event times are not too far ahead; rejects the others, and reports the furthest."""
+        """Return the rows whose event times are not too far ahead; rejects the others, and reports the latest."""
         latest = self._plan.intake.latest_allowed[stream] if self._plan.intake.latest_allowed else None
         ahead = self._plan.query.streams[stream].ahead
         if latest is None or ahead is None or not rows.num_rows:

@@ -321,7 +321,7 @@ def _pay(
 ) -> tuple[dict[str, Chunk], Ledger]:
     """Return the chunks and the ledger after a batch that made owed probes as planned.
 
-    Units that nothing can be owed to any more leave the ledger, and their chunks become hot again.
+    Units that come back, or have expired and are owed nothing, leave the ledger; their chunks become hot.
 
     Args:
         plan: The batch's plan.
@@ -342,7 +342,7 @@ def _pay(
 
 
 def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
-    """Return the chunks after a batch, by id: those before it, as purged, and its own; merged ones replace their parts."""
+    """Return the chunks after a batch, by id: earlier ones, as purged, and new ones; merged ones replace their parts."""
     chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.state.fresh))}
     chunks |= {chunk.id: chunk for task in tasks for chunk in task.state.purged}
     for task in tasks:

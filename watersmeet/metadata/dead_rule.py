@@ -207,7 +207,7 @@ class DeadRule:
     def _join(
         self, left: MemberValues, right: MemberValues, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
     ) -> tuple[Ints, Ints] | None:
-        """Return the pairs of rows that satisfy all conjuncts, as positions on either side; None if there are too many."""
+        """Return the pairs of rows that satisfy all conjuncts, by position; None if there are too many."""
         pairs, total = [], 0
         ours, theirs = ({column.name: values for column, values in side.items()} for side in (left, right))
         for pair in self._duck.join(ours, theirs, [conjunct.condition for conjunct in conjuncts], sizes):

@@ -188,7 +188,7 @@ def ordered(
         falling: Whether values never increase instead.
 
     Raises:
-        DefinitionError: If the column is no name, or the slack can't be read, is negative or infinite.
+        DefinitionError: If the column is no name, the slack is no number or duration from 0, or `falling` no boolean.
 
     >>> print(ordered("seq", slack=100))
     wm.ordered('seq')

@@ -169,7 +169,10 @@ class Controller(Spilling):
     # -- spilling
 
     def _spill_lowest(self, hot: Sequence[Part], now: "Situation", hot_bytes: int, why: str) -> Decision:
-        """Spill the parts that rank lowest: the share of the state, and more until no limit is exceeded."""
+        """Return the decision to spill the parts that rank lowest: the share of the state, and more until limits hold.
+
+        Its reason begins with `why`. It is empty if there is nothing to spill.
+        """
         policy = self._spill_policy(now)
         rankings: dict[str, list[Part]] = defaultdict(list)
         for part in hot:
@@ -182,7 +185,9 @@ class Controller(Spilling):
         return Decision("spill", f"{why}: {_describe_parts(chosen)} spilled", chosen) if chosen else Decision()
 
     def _keep_spilled(self, new: Sequence[Part], now: "Situation", spare: float) -> Decision:
-        """Spill new rows of spilled partitions as well, except for those that the next batch has time to probe.
+        """Return the decision to spill new rows of spilled partitions too, except for what fits into `spare` seconds.
+
+        It is empty if all of them fit.
 
         [!] All tuples of the next batch probe what came with this one. Where everything else is spilled, that is most
         of the work, and the time of this batch, short as nothing was hot, doesn't include it.
@@ -209,8 +214,8 @@ class Controller(Spilling):
 
         Args:
             ranked: The parts.
-            expected: The time that the next batch is expected to take for each of them.
-            coming: The time that it is expected to take in all.
+            expected: The seconds that the next batch is expected to take for each of them.
+            coming: The seconds that it is expected to take in all.
             hot_bytes: The bytes of all hot parts.
         """
         memory, seconds = self.spill.memory_bytes or inf, self.spill.seconds or inf
@@ -240,7 +245,7 @@ class Controller(Spilling):
         return Decision("pay", f"what {len(payments)} units were owed for {age} or longer is paid", pay=payments)
 
     def _free_disk(self, spilled: Sequence[Part], now: "Situation", back: bool) -> Decision:
-        """Pay the oldest spilled parts if they take too much disk.
+        """Return the decision to pay the oldest spilled parts if they take too much disk; empty if they don't.
 
         Paying alone helps, too: rows that were kept only because something was owed are purged.
 
@@ -271,7 +276,10 @@ class Controller(Spilling):
     def _pay_in_spare_time(
         self, spilled: Sequence[Part], record: ControllerRecord, now: "Situation", spare: float
     ) -> Decision:
-        """Pay what the next batch has time for: a batch runs in any case, a round would have to be started."""
+        """Return the decision to pay what the next batch has `spare` seconds for; empty if that is nothing.
+
+        A batch runs in any case, a round would have to be started. Without a time limit there is no spare time.
+        """
         spare = 0.0 if self.spill.seconds is None else spare
         ranked = self._pay_policy(now.next, now.links).highest([part for part in spilled if part.owed])
         payments = affordable_payments(ranked, record, spare, now.next) if spare > 0 else []
@@ -285,7 +293,9 @@ class Controller(Spilling):
     def _bring_back(
         self, spilled: Sequence[Part], record: ControllerRecord, now: "Situation", hot_bytes: int, seconds: float
     ) -> Decision:
-        """Bring back whole units that rank highest, as far as they fit; pay only a part of what would take too long.
+        """Return the decision to bring back whole units that rank highest, as far as they fit; empty if none does.
+
+        Units whose payment would take too long are paid only in part, and stay spilled.
 
         Args:
             spilled: The spilled parts.
@@ -345,7 +355,7 @@ def affordable_payments(
     Args:
         ranked: The parts.
         record: The measured time of a pair and of a unit.
-        seconds: The time.
+        seconds: The time, in seconds.
         batch: The next batch.
     """
     payments, budget = list[tuple[Part, int]](), seconds

@@ -169,7 +169,7 @@ class ControllerRecord:
         return replace(self, pair=pair, part=(self.part + rest / units) / 2 if units else self.part)
 
     def _pair_seconds(self, took: float, least: float, pairs: float) -> float | None:
-        """Return the seconds that a pair takes: never more than a step leaves for it.
+        """Return the seconds that a pair takes, never more than a step leaves for it; None as long as none was measured.
 
         A step that takes little more than its fixed cost only bounds it; a longer one moves it toward its own value.
 
@@ -210,7 +210,13 @@ class ControllerRecord:
         )
 
     def overload_warning(self, now: int, owed: int, interval: int) -> str | None:
-        """Return the warning that what is owed keeps growing; None if it doesn't."""
+        """Return the warning that what is owed keeps growing; None if it doesn't, or has not for long.
+
+        Args:
+            now: The driver's clock, in microseconds.
+            owed: How many probes are owed.
+            interval: The interval of `Spill`, in microseconds.
+        """
         least = max(GROWING_INTERVALS * interval, GROWING_LEAST)
         if self.grown is None or now - self.grown[0] < least or owed <= self.grown[1]:
             return None

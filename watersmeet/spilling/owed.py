@@ -71,7 +71,7 @@ def roles(paying: int, streams: int) -> dict[int, Role]:
 
 
 def may_probe(role: Role, owed: OwedBatches | None, batch: Ints) -> NDArray[np.bool_] | bool:
-    """Return which tuples of a course probe a chunk.
+    """Return which tuples of a course probe a chunk: a mask, or one answer for all.
 
     Args:
         role: The role of the chunk's stream in the course.

@@ -105,13 +105,13 @@ class Part:
 
 
 def parts_of(path: str, query: Query, state: Manifest, slice: int, processes: int) -> list[Part]:
-    """Return the parts of a join's state.
+    """Return the parts of a join's state, without hot chunks that no new tuple probes.
 
     Args:
         path: The join's path.
         query: The join.
         state: Its state.
-        slice: The length of groups' slices of time.
+        slice: The length of groups' slices of time, in microseconds.
         processes: How many processes keep sort orders.
     """
     units = {unit.number: unit for unit in state.ledger.units}

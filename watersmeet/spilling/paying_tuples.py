@@ -128,7 +128,10 @@ class PayingTuples:
         return arrived
 
     def _arrivals(self, stream: int, batch: int) -> Arrivals:
-        """Return the arrivals of an earlier batch in a count-windowed stream; they are kept as long as it owes."""
+        """Return the arrivals of an earlier batch in a count-windowed stream, with zeros for content hashes.
+
+        They are kept as long as the batch owes.
+        """
         times = [np.empty(0, np.int64)]
         for target in self._targets:
             batches = target.chunk.arrived

@@ -34,7 +34,7 @@ def group_of(chunk: Chunk, slice: int) -> Group:
 
     Args:
         chunk: The chunk.
-        slice: The length of the slices of time.
+        slice: The length of the slices of time, in microseconds.
     """
     if len(chunk.bucket.fields) > 1:
         return Group(1, 0, 0)

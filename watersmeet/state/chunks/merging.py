@@ -27,10 +27,12 @@ def choose_merges(
 ) -> list[Merge]:
     """Return the merges worth doing in a batch: all of a slice that is closed or quiet, else full tiers.
 
+    A chunk that needs rewriting and is in none of these is a merge of its own.
+
     Args:
         chunks: The live chunks.
         batch: The batch.
-        watermark: No later result can lie before this time.
+        watermark: No later result can lie before this time; None for minus infinity.
         endless: The streams whose tuples never expire by a window; what purging leaves of their slices is merged too.
     """
     slices: dict[tuple[int, int, Bucket, tuple[int, ...], int], list[Chunk]] = defaultdict(list)

@@ -26,7 +26,7 @@ AS_SPARK_READS = "where, as Spark reads it"
 def claim(store: Store, description: Mapping[str, Any], output: str | None = None, layout: str | None = None) -> str:
     """Claim a store for a query; return the store's name, which the first claim gives it.
 
-    The caller must hold the store's lease.
+    Writes the description of the query, or updates where the store and its output are now. The caller must hold the store's lease.
 
     Args:
         store: The store.
@@ -96,6 +96,9 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
         name: Its name, which it shares with its originals.
         origins: Where it has been before.
         output: The folder that it is to write to, if any.
+
+    Raises:
+        DefinitionError: If it is such a copy.
     """
     for origin in sorted(origins) if output is not None else ():
         if is_same_folder(store.root, origin):

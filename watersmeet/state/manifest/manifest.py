@@ -260,7 +260,11 @@ def _read(store: Store, files: Mapping[int, str], batch: int) -> _File | None:
 
 
 def _read_before(store: Store, files: Mapping[int, str], file: _File, last: int) -> _File:
-    """Return the file that another one builds on; `last` is the batch that is being loaded."""
+    """Return the file that another one builds on; `last` is the batch that is being loaded.
+
+    Raises:
+        StateError: If it is missing or damaged, or not the one that was built on.
+    """
     batch = file.body["batch"] - 1
     before = _read(store, files, batch)
     if before is None:
@@ -316,7 +320,11 @@ def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, C
 
 
 def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
-    """Return the manifest that a file's body describes, based on the one before if it is a delta."""
+    """Return the manifest that a file's body describes, based on the one before if it is a delta.
+
+    Raises:
+        StateError: If it names files outside their folders.
+    """
     chunks = {p["id"]: _chunk(p) for p in body["chunks"]} if before is None else _apply(body, before.chunks)
     inner = {int(at): _manifest(entry, before and before.inner[int(at)]) for at, entry in body["inner"].items()}
     return Manifest(

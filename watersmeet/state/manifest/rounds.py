@@ -43,7 +43,10 @@ class SpillPlan:
     back: frozenset[int] = frozenset()
 
     def apply(self, state: Manifest) -> Manifest:
-        """Return the state in which this is decided."""
+        """Return the state in which this is decided: hot chunks are in new units, and units know what is to be paid.
+
+        Units of a group that are owed the same become one.
+        """
         ledger, batch = state.ledger, state.batch + 1
         before = [
             replace(unit, pay=self._payment(unit, batch), back=unit.back or unit.number in self.back)

@@ -111,7 +111,7 @@ def cores() -> int:
 
 
 def container(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory limit of the process's control groups and their parents; None if there is none.
+    """Return the memory limit, in bytes, of the process's control groups and their parents; None if there is none.
 
     Args:
         groups: The file that names the process's groups.

@@ -86,6 +86,9 @@ def live_rows(store: Store, chunk: Chunk, dead: Ints | None = None) -> Ints:
         store: The store.
         chunk: The chunk.
         dead: More dead rows, besides those that the chunk names.
+
+    Raises:
+        StateError: If the file of dead rows is missing or damaged.
     """
     live = np.ones(chunk.rows, bool)
     live[dead_rows(store, chunk)] = False

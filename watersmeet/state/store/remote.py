@@ -54,6 +54,7 @@ def connect(root: str) -> Remote:
 
     Raises:
         DefinitionError: If it can't be opened, or files can't be created atomically there.
+        OSError: If no host answers.
     """
     try:
         return _opener(root)(root)
@@ -81,6 +82,8 @@ def _opener(root: str) -> Callable[[str], Remote]:
 
 def check_creates(remote: Remote, name: str) -> None:
     """Check that a file can be created only once, and that Arrow then reads it under the same path.
+
+    Creates a file to try it, and removes it.
 
     Raises:
         DefinitionError: If not: two runs would overwrite each other's state.
@@ -207,7 +210,10 @@ def _open_hdfs(root: str) -> Remote:
 
 
 def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
-    """Create a file of HDFS: write it under a unique name, then rename it."""
+    """Create a file of HDFS: write it under a unique name, then rename it.
+
+    Returns whether it did: False if one of that name exists, and its draft is removed.
+    """
     target = f"{base.rstrip('/')}/{path}"
     draft = f"{target}.{uuid.uuid4().hex}.draft"
     files.pipe_file(draft, content)

@@ -172,7 +172,7 @@ def _row(kinds: Sequence[tuple[str, Any]], least: int) -> Check:
 
 
 def _mapping(keys: Any, values: Any) -> Check:
-    """Check an object or, if keys are not texts, a list of pairs."""
+    """Return the check of an object or, if keys are not texts, of a list of pairs."""
     if keys is not str and get_origin(keys) is not Annotated:
         return _list(tuple[keys, values])
 
@@ -207,7 +207,7 @@ def _object(kinds: Mapping[str, Any], required: frozenset[str]) -> Check:
 
 
 def _record(kind: Any) -> Check:
-    """Check a dataclass or a NamedTuple: an instance, an object, or a list of the values of its fields."""
+    """Return the check of a dataclass or a NamedTuple: an instance, an object, or a list of its fields' values."""
     kinds, required = _fields(kind), _required(kind)
     by_name, in_order = _object(kinds, required), _row([*kinds.items()], len(required))
 

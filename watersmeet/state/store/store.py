@@ -97,7 +97,10 @@ class Store:
             ) from None
 
     def publish(self, path: str, content: bytes) -> bool:
-        """Create a file atomically; return False, changing nothing, if it exists."""
+        """Create a file atomically; return False, changing nothing, if it exists.
+
+        In a remote store, True also if it exists with the same content.
+        """
         if self.local is None:
             # [!] A client that lost the answer tries again, and the file exists: its own.
             return remote.connect(self.root).create(path, content) or self.read(path) == content
@@ -131,7 +134,11 @@ class Store:
         return Path(self.local or "", draft)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's bytes; None if it doesn't exist."""
+        """Return a file's bytes; None if it doesn't exist.
+
+        Raises:
+            StateError: If a confined store leads out of itself there, or the file is too large for a document.
+        """
         try:
             if self.local is None:
                 system, full = self.remote(path)
@@ -153,7 +160,13 @@ class Store:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """List the files below a folder. For sweeps and the files of runs only: chunks are never found by listing."""
+        """List the files below a folder, none if there is no such folder.
+
+        For sweeps and the files of runs only: chunks are never found by listing.
+
+        Raises:
+            StateError: If the folder of a confined store leads out of it.
+        """
         if self.local is None:
             system, full = self.remote(folder)
             infos = system.get_file_info(pafs.FileSelector(full, recursive=True, allow_not_found=True))
@@ -164,7 +177,7 @@ class Store:
         return [os.path.relpath(path, self.local) for path in files_below(below)]
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files, and close those that this process has open; missing ones are fine."""
+        """Remove files and local copies of them, and close those that this process has open; missing ones are fine."""
         removed = frozenset(paths)
         _open_chunks.forget(lambda key: key.root == self.root and not removed.isdisjoint((key.path, key.ordinals)))
         for path in removed:
@@ -180,6 +193,8 @@ class Store:
 
     def retain(self, run: str, chunks: Iterable[Chunk]) -> None:
         """Close the chunks that a query run has named before but no longer names: their files are being removed.
+
+        Local copies of these files are removed here.
 
         Args:
             run: The run; joins in one store have different ones.
@@ -240,6 +255,7 @@ class Store:
 
         Raises:
             FileNotFoundError: If it doesn't exist.
+            StateError: If it lies outside a confined store, or its copy would not be private.
         """
         file = resolve_inside(self.local, path) if self.confined and self.local is not None else self._local_path(path)
         if self.local is None and not file.exists():
@@ -254,7 +270,7 @@ class Store:
         return Path(remote.folder(), self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
-        """Return the rows of a chunk.
+        """Return the rows of a chunk, which stay open; damaged local copies of remote files are fetched again.
 
         Raises:
             StateError: If the file is missing or damaged; that never means "no rows".
