@@ -43,7 +43,8 @@ class RowAdmission:
     def admit(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows to store and join; also collects what the rows say about constraints.
 
-        Rows that are not admitted are counted, shown and written; those that can join nothing count as accepted.
+        Rows that are late, rejected or denied are counted, and shown and written if asked to. Rows that can join
+        nothing are dropped too, but count as accepted.
 
         Args:
             stream: Their stream.
@@ -101,7 +102,7 @@ class RowAdmission:
             self.report.closed.update((placement.buckets, number) for number in numbers)
 
     def _reject_denied(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that no constraint of the stream denies; turns each other row away for the first that does."""
+        """Return the rows that no constraint of the stream denies; turns others away for the first that does."""
         if self._denied is None or stream not in self._constrained:
             return rows
         remaining = np.ones(rows.num_rows, bool)

@@ -342,7 +342,7 @@ def _pay(
 
 
 def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
-    """Return the chunks after a batch, by id: earlier ones, as purged, and new ones; merged ones replace their parts."""
+    """Return the chunks after a batch by id: earlier ones, as purged, and new ones; merged ones replace their parts."""
     chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.state.fresh))}
     chunks |= {chunk.id: chunk for task in tasks for chunk in task.state.purged}
     for task in tasks:

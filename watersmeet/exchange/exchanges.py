@@ -39,6 +39,8 @@ class Stage(ABC):
 def run_local(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
     """Run a batch on one host, where all tasks see the store: intake, one small exchange, then all hops in one task.
 
+    Return the reports of all nodes; errors are as in `complete`.
+
     Only the intake reports are exchanged, which name the new chunks; rows are read from the memory-mapped chunks.
 
     Args:
@@ -53,7 +55,8 @@ def run_local(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
 def run_shuffle(input: Stage, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch with partial results sent from hop to hop; the last stage runs all hops that need no travel.
 
-    New rows reach the nodes of their first hop through the store.
+    New rows reach the nodes of their first hop through the store. Return the reports of all nodes; errors are as in
+    `complete`.
     """
     nodes, last = plan.placement.nodes, plan.stages - 1
     wire = Wire(plan.query, plan.placement.tracked).schema
@@ -65,6 +68,8 @@ def run_shuffle(input: Stage, plan: BatchPlan) -> list[TaskReport]:
 
 def run_ring(input: Stage, plan: BatchPlan, shares: int, connect: Connect) -> list[TaskReport]:
     """Run a batch on a ring of nodes: new rows are stored, then tasks that run at the same time pass tuples round.
+
+    Return the reports of all nodes; errors are as in `complete`.
 
     Args:
         input: The batch's rows.
@@ -88,6 +93,7 @@ def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:
 
     Raises:
         StateError: If a report is missing.
+        WatersmeetError: The first error that a task reported.
     """
     reports: list[TaskReport] = received(stage.collect())
     expected = sorted(nodes)

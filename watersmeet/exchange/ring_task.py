@@ -73,7 +73,13 @@ Connect = Callable[[Attempt, Sequence[int]], AbstractContextManager[RingLinks]]
 def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
     """Return the task that hosts its share of a ring, writes the results to the store and reports.
 
-    All tasks must run at the same time.
+    All tasks must run at the same time. Errors of ours are sent to the driver; a broken link ends a task without a
+    report.
+
+    Args:
+        plan: The batch's plan.
+        tasks: How many tasks share the ring.
+        connect: Links a task to those of the neighbouring nodes.
     """
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -165,7 +171,7 @@ class RingTask:
         return limits().block_rows if tuples is None else min(tuples, limits().block_rows)
 
     def run(self, intakes: Sequence[IntakeReport]) -> list[TaskReport]:
-        """Run the batch on these nodes, and return their reports.
+        """Run the batch on these nodes, write its results and state, and return their reports.
 
         Raises:
             BrokenLink: If a neighbour is gone.

@@ -105,7 +105,7 @@ class Relay:
     # -- driving the node
 
     def actions(self) -> Iterator[Action]:
-        """Yield the node's actions for all input; the last task also stores the node's state."""
+        """Yield the node's actions for all input, which has been read; the last task also stores the node's state."""
         first, last = self._hop == 0, self._hop + 1 == self._plan.stages
         yield from self.node.handle(Arrived(self._baton.intakes, probe=first))
         if not first:
@@ -206,7 +206,7 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
 
 
 def join(plan: BatchPlan, shares: int) -> Task:
-    """Return the task that runs all hops of its share, writes the results to the store, and reports."""
+    """Return the task that runs all hops of one of the `shares`, writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         """Run all hops of this task's share, and yield the reports of its nodes."""
@@ -282,7 +282,8 @@ class NodeOutput:
 def decided(store: Store, query: Query, name: str) -> Task:
     """Return the task that writes the results among the combinations that Spark decided, and reports the files.
 
-    If combinations have traces, it also reports how many traces contain the code of each group.
+    The files' names begin with `name`. If combinations have traces, it also reports how many traces contain the code
+    of each group.
     """
     unwritten = len(query.traced_schema) - len(query.file_schema)
 

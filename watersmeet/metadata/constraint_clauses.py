@@ -203,7 +203,7 @@ def _parse_foreign_key(words: Words) -> ConstraintDeclaration:
     """Parse what follows FOREIGN KEY: a column, and the one that it references.
 
     Raises:
-        DefinitionError: If something else comes, or several columns do.
+        DefinitionError: If something else comes, or there are several columns.
     """
     columns = _parse_list(words, Words.name)
     words.need("REFERENCES")

@@ -110,7 +110,7 @@ class DeniedRows:
         row: int,
         visible: Collection[str] | None = None,
     ) -> str:
-        """Return in words why a constraint denies a row, which it does.
+        """Return in words why a constraint denies a row; it must be one that `find_denied` found.
 
         Args:
             stream: The row's stream.

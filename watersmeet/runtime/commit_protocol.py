@@ -399,7 +399,11 @@ class Protocol:
         return [Deliver(batch, deliveries)] if deliveries and batch != self._delivered else []
 
     def _on_jobs_finished(self, finished: JobsFinished) -> list[Action]:
-        """Compute the state after the batch, and publish its results; its earlier attempt's are withdrawn first."""
+        """Compute the state after the batch, and publish its results; its earlier attempt's are withdrawn first.
+
+        Raises:
+            StateError: If a node did not report.
+        """
         running = self._running_batch()
         running.finished = finished
         after = self.tree.commit(self.state, running.plans, finished.jobs, int(running.event.at * 1e6))

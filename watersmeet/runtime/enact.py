@@ -43,7 +43,11 @@ class Runtime(ABC):
     store: Store
 
     def offer(self, protocol: Protocol, event: StateLoaded | BatchOffered | QuietPeriod) -> None:
-        """Run one batch or round from its offer to its delivery, or finish one that an earlier run left unfinished."""
+        """Run one batch or round from its offer to its delivery, or finish one that an earlier run left unfinished.
+
+        Any error of an action is raised; if it leaves open whether the batch is committed, the protocol then refuses
+        all further events.
+        """
         events: list[Event] = [event]
         while events:
             for action in protocol.handle(events.pop(0)):
@@ -106,7 +110,9 @@ class Runtime(ABC):
     # -- actions on the store
 
     def commit(self, action: Commit) -> manifests.Manifest | None:
-        """Write a manifest and return it; None, changing nothing, if its batch has one or another run has the store.
+        """Write a manifest and return it; None, writing none, if its batch has one or another run has the store.
+
+        Also writes the block of progress that is due, and makes the state's new files durable.
 
         Raises:
             StateError: If another run took over the store meanwhile. [!] That run decides whether the manifest counts:

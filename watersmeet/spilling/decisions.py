@@ -169,7 +169,7 @@ class ControllerRecord:
         return replace(self, pair=pair, part=(self.part + rest / units) / 2 if units else self.part)
 
     def _pair_seconds(self, took: float, least: float, pairs: float) -> float | None:
-        """Return the seconds that a pair takes, never more than a step leaves for it; None as long as none was measured.
+        """Return the seconds that a pair takes, never more than a step leaves for it; None until some are measured.
 
         A step that takes little more than its fixed cost only bounds it; a longer one moves it toward its own value.
 
@@ -210,7 +210,7 @@ class ControllerRecord:
         )
 
     def overload_warning(self, now: int, owed: int, interval: int) -> str | None:
-        """Return the warning that what is owed keeps growing; None if it doesn't, or has not for long.
+        """Return the warning that what is owed keeps growing; None if it doesn't, or not for long enough.
 
         Args:
             now: The driver's clock, in microseconds.

@@ -53,7 +53,7 @@ def _origin(moment: datetime) -> datetime:
 
 
 def assert_same(found: Iterable[Any], wanted: Iterable[Any], *, shown: int = 5) -> None:
-    """Assert that two collections hold the same results, each as often, in any order.
+    """Assert that two collections hold the same results, all hashable, each as often, in any order.
 
     Args:
         found: The join's results, e.g. `[tuple(row) for row in frame.collect()]`.

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def write_batches(folder: str | os.PathLike[str], batches: Sequence[pa.Table]) -> list[Path]:
-    """Write each table as one Parquet file, after the existing ones; `stream_batches` reads each as a micro-batch.
+    """Write each table as one Parquet file, after the existing ones, and return the new files.
+
+    `stream_batches` reads each as a micro-batch.
 
     An empty table becomes an empty file, so that the streams of a join stay aligned if each gets a table per batch.
 

@@ -272,7 +272,9 @@ class _Intake:
         self.waiting.append(arrival)
 
     def next_watermark(self, idle: set[str]) -> int | None:
-        """The join watermark after a batch: the least stream watermark of the streams not idle, never falling.
+        """The join watermark after a batch: the least stream watermark of the streams neither idle nor tables.
+
+        It never falls, and stays as it was, None at first, if there is no such stream or one has had no tuple yet.
 
         A stream's watermark is its largest event time so far, late and denied tuples included, minus its delay.
         """
@@ -283,7 +285,7 @@ class _Intake:
         return least if self.watermark is None else max(self.watermark, least)
 
     def mark(self, arrivals: Sequence[Arrival]) -> dict[str, Denial]:
-        """What is denied after a batch; rows of any verdict mark, also those that are themselves denied."""
+        """What is denied after a batch, whose data rows are remembered; even rows that are denied themselves mark."""
         denials = {}
         for name, stream in self.streams.items():
             own = [a.row for a in arrivals if a.stream == name]

@@ -181,7 +181,10 @@ class Run(Runtime):
         now: int | None = None,
         within: Mapping[str, Rows] | None = None,
     ) -> None:
-        """Run and commit one batch of (stream, row) pairs; `within` has those of inner joins, by path."""
+        """Run and commit one batch of (stream, row) pairs; `within` has those of inner joins, by path.
+
+        `now` is the driver's clock, in microseconds; with None no event time is too far ahead.
+        """
         protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
         rows = any(self._arrivals.values())
@@ -195,7 +198,10 @@ class Run(Runtime):
         all: bool = False,
         now: int = 0,
     ) -> bool:
-        """Run a round, which makes owed probes; return whether there was one to run."""
+        """Run a round, which makes owed probes, with `all` every one; return whether there was one to run.
+
+        `now` is the driver's clock, in microseconds.
+        """
         protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {}
         return self._offer(protocol, QuietPeriod(now / 1e6, all))
@@ -252,7 +258,7 @@ class Run(Runtime):
         return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
 
     def run(self, action: RunJobs) -> JobsFinished:
-        """Run the jobs task by task, those of inner joins first."""
+        """Run the jobs task by task, those of inner joins first, whose results are also kept in `within`."""
         jobs: dict[str, Job] = {}
         for path, plan in action.plans.items():
             inner = {at: jobs[f"{path}_{at}"] for at in self._inner_positions(path)}
@@ -271,7 +277,7 @@ class Run(Runtime):
         return [dict(zip(names, row.values(), strict=True)) for row in read]
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
-        """Run the batch's job; two intake tasks each read every other row."""
+        """Run the batch's job by the exchange chosen, and return its reports; two intake tasks read every other row."""
         parts = [blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced)) for task in range(TASKS)]
         if self._exchange == "driver":
             return join_share(plan, [take_in(plan, attempt(), parts)], attempt(), 0, 1)
@@ -283,7 +289,7 @@ class Run(Runtime):
         return run_local(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> ResultsPublished:
-        """Record the results, and the rows of side outputs by kind and stream."""
+        """Record the results, and the rows of side outputs by kind and stream; removes the temporary files."""
         for file in action.files:
             for rows in self._read(file).to_batches():
                 self.add(rows)

@@ -32,8 +32,8 @@ BATCHES, ROWS = 5, 12
 def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> None:
     """Assert that joins under these strategies, which alternate from batch to batch, give the oracle's results.
 
-    Each round is another join of two or three streams with windows, disorder and late rows, run with every exchange.
-    All state goes through the store, so a strategy's notes must survive JSON.
+    Each round is another join of two or three streams with windows, disorder and late rows, run with the exchanges
+    `local` and `shuffle`. All state goes through the store, so a strategy's notes must survive JSON.
 
     Args:
         strategies: The strategies.
@@ -53,7 +53,11 @@ def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> No
 
 
 def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bool:
-    """Run one join; return False if a strategy can't serve it."""
+    """Run one join; return False, running nothing, if a strategy refuses it.
+
+    Raises:
+        AssertionError: If results are missing or too many.
+    """
     names = "abc"[: dice.choice([2, 3])]
     streams = [oracle.Stream(name, _window(dice), dice.randint(0, 10)) for name in names]
     query, holds = _query(streams, dice)

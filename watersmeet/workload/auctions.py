@@ -76,10 +76,10 @@ def auctions(
         seconds_per_batch: Length of a batch; the last one may be shorter.
         bids: Mean number of bids for an auction.
         ids: How auctions are named.
-        start: First moment of the stretch of event time.
+        start: First moment of the stretch of event time, in microseconds since the epoch.
 
     Raises:
-        ValueError: If batches span no time, bids are negative, or the form of ids is unknown.
+        ValueError: If batches span no time, bids or the rate are negative, or the form of ids is unknown.
 
     >>> first, second = auctions(2, 10, np.random.default_rng(1))
     >>> first.bids.column_names

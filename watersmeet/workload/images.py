@@ -44,10 +44,10 @@ def images(
         rng: Source of arrivals, of the choice of scene and of noise.
         scenes: Number of different scenes; a pair of images is similar with probability `1 / scenes`.
         place: The place the cameras look at: streams of one place, size and number of scenes show the same scenes.
-        start: First moment of the stretch of event time.
+        start: First moment of the stretch of event time, in microseconds since the epoch.
 
     Raises:
-        ValueError: If there are no pixels or no scenes.
+        ValueError: If there are no pixels or no scenes, or the rate or the length is negative.
     """
     if pixels < 1 or scenes < 1:
         raise ValueError(f"Images need at least one pixel and one scene, got {pixels} pixels and {scenes} scenes.")
@@ -99,7 +99,7 @@ def similar_rows(x: Bytes, ys: Bytes | Sequence[Bytes]) -> Mask:
 
 
 def differences(x: Bytes, ys: Bytes | Sequence[Bytes]) -> Ints:
-    """The sum of absolute differences of the bytes of `x` and of each of `ys`."""
+    """The sum of absolute differences of the bytes of `x` and of each of `ys`, all of one length."""
     totals = np.empty(len(ys), np.int64)
     # Unsigned bytes throughout (a wider type would cost twice the time), in blocks that stay in the processor's cache.
     step = max(1, _CACHE_BYTES // max(1, len(x)))

@@ -78,6 +78,9 @@ def write_batches(batches: Iterable[Batch], folder: str | os.PathLike[str]) -> l
 
     The files are dated a second apart, as by `write`. Every batch has a file, even if it is empty: payments begin half
     a minute after the auctions, and the streams must stay in step.
+
+    Raises:
+        FileExistsError: If the folder holds Parquet files.
     """
     target = _make_folders(folder)
     first = time.time() - _MONTH  # dates would reach the future after 2.6 million batches only
@@ -101,7 +104,8 @@ def feed(
     """Write the batches as they would come live, `speed` times as fast; return by how many seconds it fell behind.
 
     A batch is written once its stretch of event time is over, whether or not the one before has been read. The call
-    blocks until the last batch is written: run it in a thread or a process beside the query.
+    blocks until the last batch is written: run it in a thread or a process beside the query. `seconds_per_batch` must
+    be what the batches were made with.
 
     Raises:
         FileExistsError: If the folder holds Parquet files.

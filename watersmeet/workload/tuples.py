@@ -28,7 +28,7 @@ def arrivals(rate: float, seconds: float, rng: np.random.Generator, start: int =
         rate: Mean number of arrivals a second.
         seconds: Length of the stretch of event time.
         rng: Source of randomness; the same state gives the same times.
-        start: First moment of the stretch; all times are in [start, start + seconds).
+        start: First moment of the stretch, in microseconds since the epoch; times lie less than `seconds` after it.
 
     Raises:
         ValueError: If the rate or the length is negative.
@@ -49,6 +49,8 @@ def numbers(
     rate: float, seconds: float, rng: np.random.Generator, *, high: float = 1000.0, start: int = START
 ) -> pa.Table:
     """A stream of numbers: `id` (int64, from 0), `ts` (Poisson arrivals) and `x`, uniform in [0, high).
+
+    The other parameters and errors are those of `arrivals`.
 
     >>> numbers(3, 1, np.random.default_rng(1)).column_names
     ['id', 'ts', 'x']
@@ -74,6 +76,8 @@ def zipf(
 ) -> pa.Table:
     """A stream of skewed keys: `id`, `ts` (Poisson arrivals), `a` and `b`, key k as often as k^-alpha.
 
+    Keys go from 1 to `most`. The other parameters and errors are those of `arrivals`.
+
     >>> zipf(3, 1, np.random.default_rng(1)).column_names
     ['id', 'ts', 'a', 'b']
     """
@@ -91,7 +95,10 @@ def gps(rate: float, seconds: float, rng: np.random.Generator, *, most: int = MO
 
 
 def _with_keys(times: Ints, most: int, shares: Floats | None, rng: np.random.Generator) -> pa.Table:
-    """Return tuples with a running `id`, their times, and random keys `a` and `b` from 1 to `most`."""
+    """Return tuples with a running `id`, their times, and random keys `a` and `b` from 1 to `most`.
+
+    Key k has the (k - 1)-th of the shares; without shares, all keys are as likely.
+    """
     keys = {name: rng.choice(most, len(times), p=shares).astype(np.int32) + 1 for name in ("a", "b")}
     return pa.table(
         {

@@ -26,7 +26,8 @@ AS_SPARK_READS = "where, as Spark reads it"
 def claim(store: Store, description: Mapping[str, Any], output: str | None = None, layout: str | None = None) -> str:
     """Claim a store for a query; return the store's name, which the first claim gives it.
 
-    Writes the description of the query, or updates where the store and its output are now. The caller must hold the store's lease.
+    Writes the description of the query, or updates where the store and its output are. The caller must hold the
+    store's lease.
 
     Args:
         store: The store.

@@ -212,7 +212,7 @@ def _open_hdfs(root: str) -> Remote:
 def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
     """Create a file of HDFS: write it under a unique name, then rename it.
 
-    Returns whether it did: False if one of that name exists, and its draft is removed.
+    Return whether that succeeded: False if a file of that name exists; the draft is then removed.
     """
     target = f"{base.rstrip('/')}/{path}"
     draft = f"{target}.{uuid.uuid4().hex}.draft"

@@ -137,7 +137,7 @@ class Store:
         """Return a file's bytes; None if it doesn't exist.
 
         Raises:
-            StateError: If a confined store leads out of itself there, or the file is too large for a document.
+            StateError: If the path leads out of a confined store, or the file there is too large for a document.
         """
         try:
             if self.local is None:
