@@ -23,7 +23,7 @@ def update_statistics(
     host: Host,
     took: float | None,
 ) -> RunningStatistics:
-    """Return the statistics after a batch.
+    """Return the statistics after a batch; those of nodes and hops stay as they were if no tuple made a hop.
 
     Args:
         before: The statistics before it.
@@ -91,7 +91,13 @@ def _smooth_hop(old: HopView | None, new: HopView) -> HopView:
 
 
 def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport]) -> list[Usage]:
-    """Return what each node used; a task's CPU time is split among nodes by the pairs that it probed for each."""
+    """Return what each node used; a task's CPU time is split among nodes by the pairs that it probed for each.
+
+    Args:
+        plan: The batch's plan.
+        chunks: The chunks after the batch; each counts for every owner.
+        tasks: What the batch's tasks reported.
+    """
     nodes = range(plan.placement.nodes)
     cpu, network = [0.0] * len(nodes), [0.0] * len(nodes)
     memory = sum_by_owner((chunk.owners, chunk.bytes) for chunk in chunks)

@@ -19,7 +19,7 @@ Plain = int | str | None
 
 
 def find_furthest(values: pa.Array, falling: bool) -> Plain:
-    """Return the furthest value of a column; None if there is none."""
+    """Return the furthest value of a column as `to_plain` converts it; None if all are NULL or NaN."""
     present = values.drop_null()
     if pa.types.is_floating(present.type):
         present = present.filter(pc.invert(pc.is_nan(present)))

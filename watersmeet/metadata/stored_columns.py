@@ -93,7 +93,10 @@ def _take(values: pa.Array, rows: Ints) -> pa.Array:
 
 
 def find_distinct(columns: Sequence[pa.Array], rows: int) -> DistinctRows:
-    """Return rows grouped by their values in all columns; `rows` is their number, as there may be no column."""
+    """Return rows grouped by their values in all columns; `rows` is their number, as there may be no column.
+
+    NULLs are alike; rows with a value that can't be compared are each a kind of their own.
+    """
     kind, kinds = np.zeros(rows, np.int64), 1
     for values in columns:
         codes, count = _encode(values)

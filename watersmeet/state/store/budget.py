@@ -175,6 +175,8 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class _Entry(Generic[Value]):
+    """A value of a cache, and the bytes it takes."""
+
     value: Value
     size: int
 

@@ -175,6 +175,8 @@ class ChunkWriter:
 
 @dataclass(frozen=True, slots=True)
 class _CellRows:
+    """The rows of a chunk to be written, in canonical order, and what its record says of them."""
+
     rows: pa.RecordBatch
     start: int
     end: int
