@@ -114,7 +114,11 @@ def _rename(name: Any, one: Any) -> PythonPredicate:
 
 
 def _from_list(one: Any) -> PythonPredicate:
-    """Return an item of a list as a predicate; a function keeps its own name."""
+    """Return an item of a list as a predicate; a function keeps its own name.
+
+    Raises:
+        DefinitionError: If it isn't a function, or has no name.
+    """
     if isinstance(one, PythonPredicate):
         return one
     _check_function(one)
