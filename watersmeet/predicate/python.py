@@ -49,6 +49,9 @@ def predicate(
         symmetric: Whether it has two arguments that may change places: then in the form `array` `x` may be a value of
             either, whichever side has fewer, so that it is called less often.
 
+    Raises:
+        DefinitionError: If an option is wrong, or what it decorates isn't a function or has no name for SQL.
+
     Example:
         >>> @predicate(form="pair")
         ... def close(x, y):
