@@ -53,7 +53,7 @@ def limit_times(probe: Probe, times: Times) -> Times:
 
 
 def mask_pairs(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
-    """Return for each pair whether its row arrived before the probing tuple; None if `limit_times` sufficed for that."""
+    """Return for each pair whether its row arrived before the probing tuple; None if `limit_times` ensured that."""
     arrivals, block, among = probe.rows.arrivals, probe.block, probe.step.role.among
     if among in _BY_TIME:
         return None

@@ -102,9 +102,9 @@ class PredicateCaller:
     def _group_calls(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
         """Return the positions of the combinations of each call; none if there are no combinations.
 
-        One call takes all of them if their chunks are small, else those of the same chunks. Calls should be large. But values
-        of several chunks are copied, and a matrix is as large as the product of its sides, even if few of their chunks belong
-        together.
+        One call takes all of them if their chunks are small, else those of the same chunks. Calls should be large. But
+        values of several chunks are copied, and a matrix is as large as the product of its sides, even if few of their
+        chunks belong together.
         """
         rows = len(next(iter(refs.values())))
         if not rows:

@@ -86,7 +86,10 @@ class Duck:
         del self._connection
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
-        """Return the positions of the rows for which every condition is TRUE; raises one of VALUE_ERRORS for bad values."""
+        """Return the positions of the rows for which every condition is TRUE.
+
+        Raises one of VALUE_ERRORS if a condition raises for any row.
+        """
         self._admit(conditions)
         with self._as_table(columns, rows) as connection:
             positions = connection.execute(f"SELECT i FROM t WHERE {_conjunction(conditions)}").fetchnumpy()["i"]

@@ -166,7 +166,7 @@ def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
 
 
 def _pick_products(left: Singles, right: Singles, left_at: Ints, right_at: Ints, products: Singles) -> Singles:
-    """Fill in and return `products`: blocks of rows are multiplied with all of the other side, and those of pairs picked."""
+    """Fill in and return `products`: blocks of rows are multiplied with the other side, and those of pairs picked."""
     order = None if (left_at[1:] >= left_at[:-1]).all() else np.argsort(left_at, kind="stable")
     rows, columns = (left_at, right_at) if order is None else (left_at[order], right_at[order])
     step = max(1, CELLS // len(right))
