@@ -175,8 +175,8 @@ class NearMissSearch:
     def _test(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
         """Return where a conjunct certainly holds, and where it certainly doesn't; may call its Python predicates.
 
-        If it raises, the first pairs of the block are tested again, by halves. Those that raise are in neither mask, nor
-        are the others of the block.
+        If it raises, the first pairs of the block are tested again, by halves. Those that raise are in neither mask,
+        nor are the others of the block.
         """
         try:
             return self._evaluate(block, conjunct)
