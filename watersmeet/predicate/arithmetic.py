@@ -41,7 +41,13 @@ def products(one: Span, two: Span) -> list[int]:
 
 
 def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left sign right` for one of + - * / % div, with operands of any types."""
+    """Return `left sign right` for one of + - * / % div, in the type that Spark gives it.
+
+    Strings and NULLs count as numbers; dates, times and intervals are added and subtracted by the calendar.
+
+    Raises:
+        Refusal: If it isn't defined for these types, or can't be translated.
+    """
     shifted = shift(sign, left, right, dialect) if sign in "+-" else None
     if shifted is not None:
         return shifted
@@ -63,7 +69,10 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _numbers(left: Expr, right: Expr, dialect: Dialect) -> tuple[Expr, Expr]:
-    """The operands with strings and NULLs converted to numbers, as Spark does first."""
+    """Return the operands with strings and NULLs converted to numbers, as Spark does first.
+
+    Two NULLs, and two strings, become doubles; a pair without a number otherwise stays as it is.
+    """
     if left.type.kind == right.type.kind == "void":
         return replace(NULL, type=DOUBLE), replace(NULL, type=DOUBLE)
     if left.type.kind == "string" and right.type.kind == "string":
@@ -81,7 +90,11 @@ def _compute(sign: str, left: Expr, right: Expr) -> Expr:
 
 
 def _integer_operation(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """Integer arithmetic: beyond the type's width it raises in ANSI mode, as in DuckDB, and wraps around otherwise."""
+    """Return a sum, difference or product of integers of one type.
+
+    Beyond the type's width it raises in ANSI mode, as in DuckDB, and wraps around otherwise. Where the spans of the
+    operands rule that out, it needs no check, and its own span is known.
+    """
     span = SPANS[sign](left.range, right.range)
     if fits(span, left.type):
         return replace(_compute(sign, left, right), span=span)
@@ -95,7 +108,10 @@ DIVISIONS: dict[str, str] = {"/": "({0} / {1})", "%": "({0} % {1})", "div": "({0
 
 
 def _divide(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """A division of values of one type; DuckDB raises for some divisions by -1 where Spark doesn't."""
+    """Return `left sign right` of values of one type, for / % div; by zero it raises or is NULL.
+
+    A division of integers by -1 is rewritten: DuckDB raises for some where Spark doesn't.
+    """
     sql, raises = DIVISIONS[sign].format(left.sql, right.sql), False
     if left.type.kind in INTEGRAL and not (right.is_literal and right.literal != -1):
         raises = sign == "div" and dialect.ansi
@@ -107,7 +123,18 @@ def _divide(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _check_divisor(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *, raises: bool = False) -> Expr:
-    """The quotient unless the divisor is zero: Spark evaluates the divisor first, and a NULL dividend hides a zero."""
+    """Return a quotient that raises in ANSI mode where the divisor is zero, and is NULL there otherwise.
+
+    Spark evaluates the divisor first, and a NULL dividend hides a zero.
+
+    Args:
+        sql: The quotient, which is not evaluated for a divisor of zero.
+        type_: Its type.
+        left: The dividend.
+        right: The divisor.
+        dialect: The session's settings.
+        raises: Whether the quotient may raise for other divisors.
+    """
     if right.is_literal and right.literal not in (None, 0):
         return strict_expr(sql, type_, (right, left), raises=raises)
     if not dialect.ansi:
@@ -124,7 +151,7 @@ def _zero(type_: Type) -> Expr:
 
 
 def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`pmod(left, right)`: the remainder, made positive by adding the divisor."""
+    """`pmod(left, right)`: a negative remainder is taken again with the divisor added; refuses decimals."""
     rest = arithmetic("%", left, right, dialect)
     if rest.type.kind == "decimal" or left.type.kind == "decimal" or right.type.kind == "decimal":
         raise Refusal("pmod of decimals can't be translated; use %.")
@@ -138,7 +165,11 @@ def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
 
 
 def _decimal_operation(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left sign right` of decimals, with the precision and scale of Spark's result."""
+    """Return `left sign right` of decimals and integers, with the precision and scale of Spark's result.
+
+    Raises:
+        Refusal: If it takes more than 38 digits, or the sign is `div`.
+    """
     left, right = _as_decimal(left, dialect), _as_decimal(right, dialect)
     one, two = left.type, right.type
     type_ = _decimal_result_type(sign, one, two)
@@ -154,7 +185,7 @@ def _decimal_operation(sign: str, left: Expr, right: Expr, dialect: Dialect) -> 
 
 
 def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
-    """`left % right` of decimals; refused if both don't fit one decimal type."""
+    """`left % right` of decimals, as `type_`; raises Refusal if both don't fit one decimal type."""
     wide = wider_decimal(left.type, right.type)
     if wide is None:
         raise Refusal(f"{left.type} % {right.type} needs more than 38 digits; cast one side.")
@@ -163,7 +194,10 @@ def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Exp
 
 
 def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
-    """Divide both sides as integers, the dividend with all digits of the result, rounding half up."""
+    """Return `left / right` of decimals, as `type_`, rounded half up; raises Refusal if it takes too many digits.
+
+    Both sides are divided as integers, the dividend with all digits of the result.
+    """
     if type_.precision + type_.scale > MAX_PRECISION:
         raise Refusal(f"{left.type} / {right.type} needs too many digits; cast one side to double.")
     shift = 10 ** (type_.scale - left.type.scale + right.type.scale)
@@ -233,7 +267,11 @@ def negate(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def absolute_value(expr: Expr, dialect: Dialect) -> Expr:
-    """`abs(expr)`; the least integer overflows as in Spark, and a string is cast to double."""
+    """`abs(expr)` of a number or an interval; the least integer overflows as in Spark, a string is cast to double.
+
+    Raises:
+        Refusal: For any other type.
+    """
     if expr.type.kind in INTEGRAL:
         low, high = expr.range
         span = (0, max(abs(low), abs(high)))
@@ -250,7 +288,14 @@ def absolute_value(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def bit_operation(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left & right`, `left | right`, `left ^ right`."""
+    """`left & right`, `left | right` or `left ^ right`, in the wider type; raises Refusal unless both are integers.
+
+    Args:
+        template: DuckDB's operation, with {0} and {1} for the operands.
+        left: The left operand.
+        right: The right one.
+        dialect: The session's settings.
+    """
     if {left.type.kind, right.type.kind} - INTEGRAL.keys():
         raise Refusal(f"Bit operations take integers, not {left.type} and {right.type}.")
     type_ = left.type if INTEGRAL[left.type.kind] >= INTEGRAL[right.type.kind] else right.type
@@ -276,7 +321,10 @@ def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
-    """`ceil(value)` or `floor(value)`: a decimal stays one, anything else becomes a LONG that overflows as in Spark."""
+    """`ceil(value)` or `floor(value)`: a decimal stays one, anything else becomes a bigint; NaN becomes 0.
+
+    Beyond the range of bigint it raises in ANSI mode; otherwise it is the nearest bigint.
+    """
     if value.type.kind in INTEGRAL:
         return cast(value, LONG, dialect)
     if value.type.kind == "decimal":
@@ -292,7 +340,11 @@ def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
 
 
 def round_value(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """`round(x[, digits])`, half away from zero."""
+    """`round(x[, digits])`, half away from zero; an integer stays as it is, a string is cast to double.
+
+    Raises:
+        Refusal: If the digits aren't a literal of at least 0, or a float or double is to keep any.
+    """
     value = coerce(arguments[0], DOUBLE, dialect) if arguments[0].type.kind == "string" else arguments[0]
     digits = arguments[1].literal if len(arguments) > 1 else 0
     if not isinstance(digits, int) or digits < 0:
@@ -307,7 +359,7 @@ def round_value(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def _round_decimal(value: Expr, digits: int) -> Expr:
-    """`round(value, digits)` of a decimal, in the type of Spark's result."""
+    """`round(value, digits)` of a decimal, in the type of Spark's result; raises Refusal beyond 38 digits."""
     scale = min(value.type.scale, digits)
     precision = value.type.precision - value.type.scale + 1 + scale
     if precision > MAX_PRECISION:

@@ -97,7 +97,10 @@ class Interval:
 
 
 def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
-    """The access paths of a conjunct, one for each column that it limits."""
+    """Return the access paths of a conjunct, one for each place at which it limits a column.
+
+    There are none if the conjunct may raise for any reason but an overflow; what may overflow is named by the bounds.
+    """
     finder = _BoundFinder(translator)
     bounds = [
         bound
@@ -113,7 +116,10 @@ def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
 
 
 def upper_end(node: SqlNode, translator: Translator) -> tuple[str, frozenset[Column]] | None:
-    """A number in DOUBLE that a node never exceeds, and the columns it reads; None if there is none."""
+    """Return a number in DOUBLE that a node never exceeds, and the columns it reads.
+
+    None if the node isn't a number, or computing it may raise.
+    """
     value = _BoundFinder(translator).value(node)
     return None if value is None else (_upper(value), value.columns)
 
@@ -148,7 +154,7 @@ class _BoundFinder:
         self.translator = translator
 
     def limits(self, node: SqlNode) -> Iterator[tuple[SqlNode, Interval]]:
-        """The subexpressions that the conjunct limits directly."""
+        """Yield the sides of a comparison or BETWEEN, each with its interval; nothing for other conditions."""
         if isinstance(node, exp.Between):
             low, high = self._value_for(node.this, node.args["low"]), self._value_for(node.this, node.args["high"])
             yield node.this, Interval(low, high)
@@ -167,7 +173,14 @@ class _BoundFinder:
             yield one, Interval(value if lower else None, value if upper else None)
 
     def _value_for(self, subject: SqlNode, node: SqlNode) -> Value | None:
-        """The limit of a subexpression as a number, if Spark compares the two without converting one."""
+        """Return what a subexpression is compared with, as a number; None if it can't be one.
+
+        Both must be numbers, or of one type; numbers of two types that Spark compares as floats are not taken.
+
+        Args:
+            subject: The subexpression.
+            node: What it is compared with.
+        """
         one, other = self._expr(subject), self._expr(node)
         if one is None or other is None:
             return None
@@ -225,7 +238,13 @@ class _BoundFinder:
             yield column, interval.without_exactness() if expr.type.kind == "decimal" else interval
 
     def _operands(self, node: SqlNode, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
-        """The columns inside a sum or difference, each isolated by moving the other operand into the interval."""
+        """Yield the columns inside a sum or difference, each with its interval; nothing for a product.
+
+        Args:
+            node: The sum, difference or product.
+            interval: Where its value must lie.
+            has_nan: Whether its value may be NaN.
+        """
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
         kinds = {expr.type.kind for expr in (self._expr(left), self._expr(right)) if expr is not None}
@@ -278,7 +297,7 @@ def _text_bound(text: Expr, low: Expr | None, high: Expr | None) -> Bound | None
 
 
 def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
-    """The texts that a condition limits, on either side of a comparison or by a prefix."""
+    """Yield the texts that a comparison, BETWEEN, LIKE or startswith limits, with the numbers that limit them."""
     if isinstance(node, exp.Between):
         for value, low, high in _texts(translator, node.this, node.args["low"], node.args["high"]):
             yield value, _first_number(low), _first_number(high)
@@ -296,7 +315,10 @@ def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
 
 
 def _prefixes(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
-    """The text of a LIKE or startswith, and the prefix that it must have."""
+    """Return the text of a LIKE or startswith with the prefix that it must have, as a list of at most one pair.
+
+    Empty for any other condition, NOT LIKE included, and if one of the two may raise or can't be trusted.
+    """
     escape = "\\"
     if isinstance(node, exp.Escape):
         node, escape = node.this, translator.expr(node.args["expression"]).literal

@@ -29,7 +29,7 @@ Rule = Callable[[Expr, Type, Dialect], Expr]
 
 
 def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """The cast that Spark applies to an argument; refused where Spark or this translation has none."""
+    """The cast that Spark applies to an argument; raises Refusal where Spark or this translation has none."""
     kind = expr.type.kind
     is_implied = (
         expr.type == to
@@ -45,7 +45,7 @@ def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """`cast(expr AS to)`, by the rule for both types; refused if there is none."""
+    """`cast(expr AS to)`, by the rule for both types; NULL stays NULL. Raises Refusal if there is no rule."""
     if expr.type == to:
         return expr
     if expr.type.kind == "void" or (expr.is_literal and expr.literal is None):
@@ -57,7 +57,7 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """`try_cast(expr AS to)`: NULL where the cast would raise."""
+    """`try_cast(expr AS to)`: NULL where the cast would raise; what `expr` itself raises is still raised."""
     cast_expr = cast(expr, to, replace(dialect, ansi=True))
     if cast_expr.raises == expr.raises:
         return cast_expr
@@ -66,7 +66,13 @@ def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def raise_on_null(attempt: str, to: Type, expr: Expr) -> Expr:
-    """An expression that raises where a conversion gives NULL for a value."""
+    """Return a conversion that raises where it gives NULL for a value.
+
+    Args:
+        attempt: The conversion, in DuckDB's SQL.
+        to: Its type.
+        expr: What it converts.
+    """
     error = error_sql(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
     return strict_expr(
         f"(CASE WHEN {attempt} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {attempt} END)",
@@ -97,7 +103,13 @@ def _group(type_: Type) -> str:
 
 
 def _template(template: str, *, raises: bool = False, unsure: str | None = None) -> Rule:
-    """A rule that fills in a template of DuckDB's SQL."""
+    """Return a rule that fills in a template of DuckDB's SQL: {0} is the expression, {to} the type.
+
+    Args:
+        template: The template.
+        raises: Whether the cast may raise.
+        unsure: The template of a condition under which its value can't be trusted; None if it always can.
+    """
 
     def rule(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         doubt = unsure and unsure.format(expr.sql)
@@ -177,7 +189,11 @@ def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """A cast from a string literal, which is rounded half up; refused for columns."""
+    """A cast from a string literal, which is rounded half up.
+
+    Raises:
+        Refusal: For a column, and for a literal that isn't a number or doesn't fit.
+    """
     if not expr.is_literal:
         raise Refusal("A cast from a string column to decimal can't be translated; cast it to double.")
     try:
@@ -190,7 +206,7 @@ def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """A cast from a string to a date or time; a column can only become a date."""
+    """A cast from a string to a date or time; raises Refusal for a column, unless it becomes a date."""
     if expr.is_literal:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":

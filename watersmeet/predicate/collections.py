@@ -75,7 +75,11 @@ def _require_order(array: Expr) -> Expr:
 
 
 def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
-    """`array_max` or `array_min`: NULLs are ignored, NaN is the greatest."""
+    """Return what translates `array_max` or `array_min`: NULLs are ignored, NaN is the greatest.
+
+    Args:
+        name: The function in DuckDB.
+    """
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         element = _element_type(arguments[0])
@@ -87,7 +91,11 @@ def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
 
 
 def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
-    """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise."""
+    """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise.
+
+    Raises:
+        Refusal: If it isn't an array with an order of its own, or the index isn't an integer.
+    """
     element = _element_type(_require_order(array))
     if index.type.kind not in INTEGRAL:
         raise Refusal(f"An array's index is an integer, not {index.type}.")
@@ -97,7 +105,10 @@ def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
 
 
 def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error."""
+    """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error.
+
+    Out of bounds is an error in ANSI mode and NULL otherwise. Refused for arrays without an order of their own.
+    """
     array, index = arguments[0], coerce(arguments[1], INT, dialect)
     element = _element_type(_require_order(array))
     place = f"CAST({index.sql} AS BIGINT)"

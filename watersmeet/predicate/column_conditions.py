@@ -27,7 +27,11 @@ def equality_of(node: SqlNode, translator: Translator) -> tuple[Column, Column] 
 
 
 def orders_of(node: SqlNode, translator: Translator) -> Iterator[ColumnOrder]:
-    """Yield which columns a condition requires to be less than others."""
+    """Yield which columns a comparison or BETWEEN of bare columns requires to be less than others.
+
+    Raises:
+        Refusal: If one of the sides can't be translated.
+    """
     if isinstance(node, exp.Between):
         limits = ((node.args["low"], node.this), (node.this, node.args["high"]))
         pairs = [(less, more, False) for less, more in limits]

@@ -24,7 +24,10 @@ from watersmeet.predicate.types import INTEGRAL, ORDERED, VOID, Type, common_typ
 
 
 def compare(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left sign right`, both in the type Spark compares them in."""
+    """`left sign right`, both cast to the type Spark compares them in; raises Refusal if there is none.
+
+    NULL gives NULL, but is a value for `IS [NOT] DISTINCT FROM`.
+    """
     type_ = common_type(left.type, right.type, ansi=dialect.ansi)
     if any(is_beyond_long(one, two) for one, two in ((left, right), (right, left))):
         raise Refusal("The number is beyond the range of the integer it is compared with.")
@@ -52,7 +55,7 @@ def logic(word: str, parts: Sequence[Expr]) -> Expr:
 
 
 def shared_type(values: Sequence[Expr], dialect: Dialect) -> Type:
-    """The type in which Spark returns one of several values."""
+    """The type in which Spark returns one of several values; void if all are NULL. Raises Refusal if there is none."""
     type_ = VOID
     for value in values:
         wider = common_type(type_, value.type, ansi=dialect.ansi)
@@ -77,7 +80,16 @@ def as_condition(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialect: Dialect) -> Expr:
-    """`CASE WHEN condition THEN value ... ELSE otherwise END`; only the branch taken is evaluated, as in Spark."""
+    """`CASE WHEN condition THEN value ... ELSE otherwise END`; only the branch taken is evaluated, as in Spark.
+
+    Args:
+        branches: Each condition with its value.
+        otherwise: The value if no condition is TRUE; None for NULL.
+        dialect: The session's settings.
+
+    Raises:
+        Refusal: If the values have no type in common, or a condition isn't boolean.
+    """
     last = otherwise or Expr("NULL", VOID, literal=None)
     non_null = all(value.never_null for value in [*(value for _, value in branches), last])
     *values, last = cast_alike([*(value for _, value in branches), last], dialect)
@@ -97,7 +109,7 @@ def nvl2(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """`nullif(value, other)`: NULL if they are equal."""
+    """`nullif(value, other)`: NULL if they are equal, else the value in its own type; refused for unordered types."""
     value = arguments[0]
     one, two = cast_alike(arguments, dialect)
     if one.type.kind not in ORDERED | {"void"}:
@@ -113,7 +125,13 @@ def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
-    """`greatest` or `least`: NULLs are ignored, NaN is the greatest."""
+    """Return what translates `greatest` or `least`, of arguments cast to one type that has an order.
+
+    NULLs are ignored, NaN is the greatest.
+
+    Args:
+        name: The function, which DuckDB calls the same.
+    """
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         values = cast_alike(arguments, dialect)
@@ -188,7 +206,10 @@ def _is(self: Translator, node: exp.Is) -> Expr:
 
 
 def _in(self: Translator, node: exp.In) -> Expr:
-    """`x IN (a, b)` as `x = a OR x = b`; refuses subqueries and chained comparisons."""
+    """`x IN (a, b)` as `x = a OR x = b`; refuses subqueries and chained comparisons.
+
+    Also refused is a constant in a list of both constants and columns.
+    """
     _refuse_chain(node)
     if node.args.get("query") is not None or not node.expressions:
         raise Refusal("IN is followed by a list of values; a subquery can't be translated.")

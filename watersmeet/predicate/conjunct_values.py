@@ -30,6 +30,8 @@ def compared_values_of(
 ) -> ComparedValues:
     """Return the values that a conjunct compares, as far as they can be computed.
 
+    If it is no single comparison, they are the arguments of its calls; without calls, the values inside its conditions.
+
     Args:
         node: The conjunct.
         translator: Translates its values.
@@ -64,7 +66,7 @@ def _relation_of(node: SqlNode) -> tuple[Relation, list[SqlNode]]:
 
 
 def _operands(node: SqlNode) -> Iterator[SqlNode]:
-    """The values inside a condition."""
+    """Yield the values inside a condition and the conditions that it is made of, without NULL, TRUE and FALSE."""
     bare = node.unnest()
     if isinstance(bare, INNER):
         for part in bare.iter_expressions():

@@ -49,7 +49,7 @@ def read_instant(text: str, dialect: Dialect) -> Expr:
 
 
 def _read_time(text: str) -> tuple[datetime, str | None]:
-    """The clock time that a text says, and the offset if it names one; raises Refusal if it isn't a timestamp."""
+    """Return the clock time that a text says, and the offset, None if it names none; raises Refusal for other texts."""
     match = _TIME.fullmatch(text.strip())
     try:
         if match is None:
@@ -66,7 +66,11 @@ def _micros(value: datetime) -> int:
 
 
 def _utc_offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
-    """How far a time is ahead of UTC: as its text says, or else in the session's time zone."""
+    """How far a time is ahead of UTC: by the offset of its text or, without one, in the session's time zone.
+
+    Raises:
+        Refusal: If that time zone isn't known here.
+    """
     if text in {"Z", "UTC"}:
         return timedelta(0)
     if text:
@@ -91,9 +95,11 @@ def _zone(dialect: Dialect) -> tzinfo | None:
 
 
 def to_local_time(now: int, dialect: Dialect) -> int:
-    """Return an instant as the local time in the session's time zone: a timestamp_ntz, in microseconds.
+    """Return an instant as the local time in the session's time zone, UTC if that isn't known here.
 
-    >>> local(0, Dialect("Asia/Tokyo")) // 3_600_000_000
+    Both count microseconds since 1970: the instant in UTC, the local time as a timestamp_ntz.
+
+    >>> to_local_time(0, Dialect("Asia/Tokyo")) // 3_600_000_000
     9
     """
     clock = datetime.fromtimestamp(now / 1e6, _zone(dialect) or UTC)
@@ -101,7 +107,11 @@ def to_local_time(now: int, dialect: Dialect) -> int:
 
 
 def interval(amount: str, unit: str) -> Expr:
-    """An interval literal of one unit; days and below count as microseconds, months and years as months."""
+    """An interval literal of one unit; days and below count as microseconds, months and years as months.
+
+    Raises:
+        Refusal: If the amount isn't a number (whole, except of seconds), or the unit isn't known.
+    """
     unit = unit.upper().removesuffix("S")
     if unit in MONTHS and re.fullmatch(r"[+-]?\d+", amount.strip()):
         months = int(amount) * MONTHS[unit]
@@ -116,7 +126,11 @@ def interval(amount: str, unit: str) -> Expr:
 
 
 def shift(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr | None:
-    """`left + right` or `left - right` where a date, a timestamp or an interval takes part; None for plain numbers."""
+    """`left + right` or `left - right` where a date, a timestamp or an interval takes part; None for all else.
+
+    Raises:
+        Refusal: If a date or timestamp is moved by an interval that isn't a literal, or a date by less than days.
+    """
     kinds = (left.type.kind, right.type.kind)
     if sign == "+" and kinds[1] in {"date", "timestamp", "timestamp_ntz"} and kinds[0] not in {"date", "timestamp"}:
         return shift(sign, right, left, dialect)
@@ -153,7 +167,11 @@ DIFFERENCES: dict[str, str] = {
 
 
 def _shift_by_interval(sign: str, left: Expr, right: Expr) -> Expr:
-    """Add an interval as Spark does: months and whole days by the calendar, the rest by the clock."""
+    """Add or subtract an interval as Spark does: months and whole days by the calendar, the rest by the clock.
+
+    Raises:
+        Refusal: If the interval isn't a literal, or would move a date by less than days.
+    """
     if not right.is_literal or right.literal is None:
         raise Refusal("Only a literal interval, such as INTERVAL 5 SECONDS, can be added to a timestamp.")
     amount = right.literal if sign == "+" else -right.literal

@@ -114,9 +114,10 @@ def strict_expr(
     unsure: str | None = None,
     fails: bool = False,
 ) -> Expr:
-    """An expression that is NULL if any argument is; arguments are evaluated in order.
+    """An expression that is NULL if any argument is; arguments are evaluated in order. For the options see `combine`.
 
-    Spark doesn't evaluate the arguments after a NULL, so a later one that raises needs a guard.
+    Spark doesn't evaluate the arguments after a NULL, so a later one that raises needs a guard. A literal NULL as an
+    argument makes the whole a literal NULL.
     """
     if any(argument.is_literal and argument.literal is None for argument in arguments):
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
@@ -171,9 +172,9 @@ def null_test(value: Expr, *, negated: bool = False) -> Expr:
 
 
 def guard(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
-    """An expression computed beforehand from the arguments' `or_null`: raise where one of the arguments does.
+    """An expression computed beforehand from the arguments' `or_null`: it raises where one of the arguments does.
 
-    Arguments without `or_null` raise beforehand.
+    Arguments without `or_null` have raised beforehand.
     """
     expr = combine(sql, type_, arguments)
     failing = [argument.sql for argument in arguments if argument.or_null is not None]

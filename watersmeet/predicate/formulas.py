@@ -48,7 +48,7 @@ class FormulaReader:
         return bare if meaning is None else self.resolve(meaning())
 
     def column(self, node: SqlNode) -> Column | None:
-        """The stored column that a node is, if it holds fractional numbers."""
+        """The stored column that a node is, if it holds fractional numbers; else None."""
         expr = self.expr(node.unnest())
         if expr is None or expr.type.kind not in ("double", "float", "decimal"):
             return None
@@ -105,7 +105,10 @@ class FormulaReader:
         return None
 
     def split_factor(self, node: SqlNode) -> tuple[float, SqlNode] | None:
-        """A node as a constant times another node; None where its arithmetic is too inexact."""
+        """A node as a constant times another node: times 1 if it has no factor.
+
+        None if a multiplication, or whatever brings the constant in, isn't computed in doubles.
+        """
         bare = self.resolve(node)
         times, inner = 1.0, None
         if isinstance(bare, exp.Mul):
@@ -140,7 +143,7 @@ class FormulaReader:
             yield node
 
     def product(self, node: SqlNode) -> Product | None:
-        """A node as a product; a square is two factors."""
+        """A node as a product; a square is two factors. None where `split_factor` is, for it or for a factor."""
         split = self.split_factor(node)
         if split is None:
             return None
@@ -159,7 +162,7 @@ class FormulaReader:
         return Product(times * one.constant * two.constant, (*one.factors, *two.factors))
 
     def linear(self, node: SqlNode) -> Linear | None:
-        """A node as a sum of values times factors."""
+        """A node as a sum of values times factors; None where its arithmetic is too inexact."""
         split = self.split_factor(node)
         if split is None:
             return None

@@ -86,7 +86,10 @@ def _date_part(part: str) -> Function:
 
 
 def _clock_part(part: str) -> Build:
-    """Return what translates a function such as `hour`: a part of a timestamp in the session's time zone."""
+    """Return what translates a function such as `hour`.
+
+    It is a part of a timestamp in the session's time zone, or of a timestamp without one as it is.
+    """
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
@@ -110,7 +113,7 @@ def _shift_days(sign: str) -> Build:
 
 
 def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """The bits of an integer as a bigint, or of a boolean."""
+    """The number of bits set in an integer, widened to a bigint, or in a boolean; refuses other types."""
     value = arguments[0]
     if value.type.kind not in {*INTEGRAL, "boolean"}:
         raise Refusal(f"Bit operations take integers, not {value.type}.")
@@ -266,7 +269,17 @@ AGGREGATES = frozenset({
 def call_function(
     name: str, arguments: Sequence[Expr], dialect: Dialect, predicates: Sequence[PythonPredicate]
 ) -> Expr:
-    """A call of one of Spark's functions."""
+    """A call of one of Spark's functions.
+
+    Args:
+        name: The function, or an alias of it, in any case.
+        arguments: Its arguments.
+        dialect: The session's settings.
+        predicates: The Python predicates, which a refusal may suggest.
+
+    Raises:
+        Refusal: If there is no such function here, or it doesn't take these arguments.
+    """
     key = ALIASES.get(name.lower(), name.lower())
     if key in VARIADIC:
         least, build = VARIADIC[key]

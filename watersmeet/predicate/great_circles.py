@@ -88,7 +88,14 @@ class Circle:
     angle: float
 
     def bounds(self, limit: str, read: frozenset[Column]) -> Iterator[Bound]:
-        """The bounds that follow from a limit: DuckDB's expression, and the columns that it reads."""
+        """Yield a bound on each latitude whose stream the other end doesn't read.
+
+        Where the angle is beyond FARTHEST, they admit everything.
+
+        Args:
+            limit: The greatest distance, DuckDB's expression.
+            read: The columns that it reads.
+        """
         angle = f"({limit} * {_double_sql(self.angle * WIDER)} + {_double_sql(MARGIN)})"
         guard = tuple(operation for latitude in self.latitudes for operation in latitude.guard)
         for here, there in (self.latitudes, self.latitudes[::-1]):
@@ -103,7 +110,10 @@ class Circle:
 
 
 def great_circle_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
-    """The access paths of a limited great-circle distance, one for each stream's latitude."""
+    """The access paths of a limited great-circle distance, one for each stream's latitude.
+
+    Empty if the conjunct limits no such distance, or a part of it may raise.
+    """
     reader = _GreatCircleReader(translator)
     if not reader.cannot_raise(node):
         return ()
@@ -145,7 +155,7 @@ class _GreatCircleReader(FormulaReader):
         return expr is None or not expr.raises
 
     def circle(self, distance: SqlNode) -> Circle | None:
-        """The great circle whose length a node is."""
+        """The great circle whose length, times a positive constant, a node is; None if it isn't one."""
         split = self.split_factor(distance)
         if split is None or split[0] <= 0:
             return None
@@ -159,7 +169,7 @@ class _GreatCircleReader(FormulaReader):
         return Circle(latitudes, angle) if latitudes is not None and isfinite(angle) else None
 
     def _haversine(self, core: SqlNode) -> SqlNode | None:
-        """The h of half an angle, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))`."""
+        """The h of half an angle, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))`; else None."""
         sine, tangent = self.argument(core, "asin"), self.arguments(core, "atan2")
         if sine is not None:
             return self.argument(sine, "sqrt")
@@ -172,7 +182,10 @@ class _GreatCircleReader(FormulaReader):
         return one if self.key(one) == self.key(rest.expression) else None
 
     def _by_haversine(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
-        """The latitudes of `sin²(Δφ / 2) + …` where the rest is not negative within the limits of latitudes."""
+        """The latitudes of `sin²(Δφ / 2) + …`; None if it isn't such a sum.
+
+        The rest must not be negative within the limits of latitudes.
+        """
         summands = [self.product(part) for part in self.summands(node)]
         halves = [half for product in summands if product and (half := self._half_angle(product)) is not None]
         if len(halves) != 1 or len(summands) != 2:
@@ -207,7 +220,7 @@ class _GreatCircleReader(FormulaReader):
         return product.constant >= 0
 
     def _by_cosines(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
-        """The latitudes of `sin φ · sin φ' + cos φ · cos φ' · cos(…)`."""
+        """The latitudes of `sin φ · sin φ' + cos φ · cos φ' · cos(…)`; None if it isn't such a sum."""
         summands = [self.product(part) for part in self.summands(node)]
         products = [product for product in summands if product is not None and product.constant == 1]
         products.sort(key=lambda product: len(product.factors))
@@ -228,7 +241,7 @@ class _GreatCircleReader(FormulaReader):
         )
 
     def _angle(self, factor: SqlNode, function: str) -> tuple[str, float] | None:
-        """The only value, and what it is multiplied by, that a function is taken of."""
+        """The only value, and what it is multiplied by, that a function is taken of; None if there isn't just one."""
         argument = self.argument(factor, function)
         terms = None if argument is None else self.linear(argument)
         return next(iter(terms.items())) if terms is not None and len(terms) == 1 else None
@@ -242,7 +255,7 @@ class _GreatCircleReader(FormulaReader):
         return self._latitude(leaves[0], angle[1], dict([angle])) if angle is not None and len(leaves) == 1 else None
 
     def _latitude(self, leaf: SqlNode, scale: float, steepest: Linear) -> Latitude | None:
-        """The latitude that a stored column holds.
+        """The latitude that a stored column holds; None if the value isn't a positive multiple of a column.
 
         Args:
             leaf: The column.

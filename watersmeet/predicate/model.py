@@ -278,6 +278,8 @@ class Conjunct:
     def after_on(self, streams: Collection[int]) -> "Conjunct":
         """Return it as a condition on partners, tested only on combinations with tuples of some streams.
 
+        It is itself if it reads all of them.
+
         [!] Hence it keeps no tuple out of the join, even if it reads only one stream or none.
         """
         if self.streams.issuperset(streams):

@@ -40,7 +40,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _text_numbers(values: pa.Array) -> NDArray[np.float64]:
-    """Return the first TEXT_BYTES of each text as a big-endian number, padded with zeros."""
+    """Return the first TEXT_BYTES of each text as a big-endian number, padded with zeros; NULL as NaN."""
     if not len(values):
         return np.zeros(0)  # Arrow may omit the buffers of an empty column
     _, ends, data = values.buffers()

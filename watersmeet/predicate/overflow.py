@@ -47,7 +47,7 @@ class UnguardedError(Exception):
 
 
 def operations_of(node: SqlNode, translator: Translator) -> tuple[Operation, ...]:
-    """The operations of a comparison that may overflow.
+    """The outermost operations of a comparison that may overflow; empty if none can.
 
     Raises:
         UnguardedError: If it may raise for any other reason.
@@ -86,7 +86,7 @@ class _OperationFinder:
         return self.translator.expr(node)
 
     def roots(self, node: SqlNode) -> Iterator[Operation]:
-        """The outermost operations that may overflow."""
+        """Yield the outermost operations that may overflow; raises UnguardedError if the node may raise otherwise."""
         node = node.unnest()
         expr = self.expr(node)
         if self._overflows(node, expr):
@@ -115,7 +115,10 @@ class _OperationFinder:
         return Operation(sign, parts, _LIMITS[kind], float(DAY) if dates and kind == "day_time" else 1.0)
 
     def _part(self, node: SqlNode, kind: Kind) -> Operand | Operation:
-        """An operand of an operation whose result is of this kind, in the unit of that kind."""
+        """Return an operand of an operation whose result is of this kind, in the unit of that kind.
+
+        Months count as the longest ones. Raises UnguardedError if computing the operand may raise.
+        """
         node = node.unnest()
         expr = self.expr(node)
         if self._overflows(node, expr):

@@ -49,7 +49,7 @@ def parse_where(
 
 
 def parse_conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
-    """Translate one conjunct to DuckDB's SQL, with all that is known of it.
+    """Translate one conjunct to DuckDB's SQL, with all that is known of it; adds its calls to the translator's.
 
     Raises:
         Refusal: If DuckDB can't answer as Spark does.
@@ -68,7 +68,7 @@ def _read_comparisons(conjunct: Conjunct, node: SqlNode, translator: Translator)
 
 
 def _translate(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Translate everything else to SQL."""
+    """Translate to SQL a conjunct that isn't made of such comparisons; adds its calls to the translator's."""
     if conjunct.near:
         return conjunct
     first = len(translator.calls)

@@ -18,7 +18,13 @@ _REGEX_PIECE = re.compile(
 
 
 def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) -> Expr:
-    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE, whose pattern must be a literal."""
+    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE, whose pattern must be a literal.
+
+    A pattern that Spark can't read is refused if it is a literal; one that isn't raises for the row.
+
+    Raises:
+        Refusal: Also for an escape that isn't one character of ASCII, and for ILIKE with letters beyond ASCII.
+    """
     if len(escape) != 1 or not escape.isascii() or escape in "%_":
         raise Refusal("ESCAPE is followed by a single character of ASCII other than % and _.")
     if not pattern.is_literal and not fold:
@@ -77,7 +83,7 @@ def rlike(value: Expr, pattern: Expr) -> Expr:
 
 
 def to_re2(text: str) -> str:
-    """Translate a Java regular expression to RE2."""
+    """Translate a Java regular expression to RE2; raises Refusal for constructs on which the two may disagree."""
     pieces, place, before = [], 0, ""
     while place < len(text):
         match = _REGEX_PIECE.match(text, place)

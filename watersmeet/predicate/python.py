@@ -49,6 +49,9 @@ def predicate(
         symmetric: Whether it has two arguments that may change places: then in the form `array` `x` may be a value of
             either, whichever side has fewer, so that it is called less often.
 
+    Raises:
+        DefinitionError: If an option is wrong, or what it decorates isn't a function or has no name for SQL.
+
     Example:
         >>> @predicate(form="pair")
         ... def close(x, y):
@@ -114,7 +117,11 @@ def _rename(name: Any, one: Any) -> PythonPredicate:
 
 
 def _from_list(one: Any) -> PythonPredicate:
-    """Return an item of a list as a predicate; a function keeps its own name."""
+    """Return an item of a list as a predicate; a function keeps its own name.
+
+    Raises:
+        DefinitionError: If it isn't a function, or has no name.
+    """
     if isinstance(one, PythonPredicate):
         return one
     _check_function(one)

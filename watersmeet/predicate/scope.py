@@ -58,7 +58,11 @@ class Scope:
         return same_name(name, column) and (self._ours or column != TABLE_TIME)
 
     def resolve(self, path: Sequence[str]) -> Expr:
-        """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
+        """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`.
+
+        Raises:
+            Refusal: If there is no such column or field, if it is ambiguous, or if its type can't be used.
+        """
         has_stream = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self.streams)
         return self._column_or_field(self.column(path), path[2 if has_stream else 1 :])
 
@@ -118,7 +122,11 @@ class Scope:
 
 
 def field_of(expr: Expr, name: str) -> Expr:
-    """A field of a struct, by position, since user names never reach DuckDB."""
+    """A field of a struct, by position, since user names never reach DuckDB.
+
+    Raises:
+        Refusal: If the value isn't a struct, or doesn't have exactly one such field.
+    """
     names = [field for field, _ in expr.type.fields]
     places = [index for index, field in enumerate(names) if same_name(field, name)]
     if expr.type.kind != "struct":
@@ -136,7 +144,7 @@ def same_name(one: str, two: str) -> bool:
 
 
 def list_names(name: str, names: Sequence[str]) -> str:
-    """A list of names, those that resemble `name` first, without our own."""
+    """A list of up to 12 names, those that resemble `name` first; names of our own are left out."""
     tails = {candidate: candidate.rsplit(".", 1)[-1].lower() for candidate in names}
     tails = {candidate: tail for candidate, tail in tails.items() if not tail.startswith(OURS)}
     close = get_close_matches(name.lower(), list(tails.values()), n=3)

@@ -92,7 +92,7 @@ class Source:
             raise SqlError("The text ends inside a string, a quoted name or a comment.", text, 0, len(text)) from None
 
     def parse(self) -> SqlNode | None:
-        """The expression, or None for an empty text."""
+        """The expression, or None for an empty text; raises SqlError if it is no expression, or more than one."""
         if not self.tokens:
             return None
         try:
@@ -126,7 +126,10 @@ class Source:
         return SqlError(problem, self.text, start, end)
 
     def span(self, node: SqlNode) -> tuple[int, int]:
-        """The span from the node's first to its last token, parentheses closed."""
+        """The span from the node's first to its last token, parentheses closed.
+
+        A node without positions is looked for by its text; if that isn't there, the span is the whole text.
+        """
         places = [part._meta for part in node.walk() if part._meta and "start" in part._meta]
         if not places:
             return self._keyword_span(node)

@@ -211,7 +211,7 @@ def _name(node: exp.Anonymous) -> str:
 
 
 def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
-    """The term of a node, of the type Spark gives it."""
+    """The term of a node, of the type Spark gives it; raises Refusal if it can't be computed with an error bound."""
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)
@@ -234,7 +234,11 @@ def _raises_error(expr: Expr) -> bool:
 
 
 def _exact_term(expr: Expr) -> _TypedTerm:
-    """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted."""
+    """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted.
+
+    Raises:
+        Refusal: If it raises by a call of `error`.
+    """
     if _raises_error(expr):
         raise Refusal("This may raise.")
     sql = f"CAST({expr.sql} AS DOUBLE)"
@@ -273,7 +277,10 @@ def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator
 
 
 def _arithmetic_term(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
-    """[!] Single precision is computed as double precision, rounded once more: the same for these operations."""
+    """Return the term of `left sign right`, in Spark's type; raises Refusal if that is neither double nor float.
+
+    [!] Single precision is computed as double precision, rounded once more: the same for these operations.
+    """
     sides = [_term_of(side, translator) for side in (left, right)]
     type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
     term = MathFunction(sign, tuple(_cast_to(side, type_, translator).term for side in sides))
@@ -318,7 +325,12 @@ CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
 def _pairwise_term(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
-    """A function of two columns; values of anything else would have to be computed first."""
+    """The term of a function of two columns; raises Refusal for arguments that would have to be computed first.
+
+    Args:
+        name: A function of vectors or of texts.
+        arguments: Its arguments; a third one of levenshtein is its limit.
+    """
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
         return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
     if len(arguments) != 2:
@@ -333,7 +345,13 @@ def _is_column(expr: Expr) -> bool:
 
 
 def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column, Column]:
-    """The columns that two arguments are: of that type, or arrays of floats."""
+    """The columns that two arguments are; raises Refusal if one is more than a column, or of another type.
+
+    Args:
+        name: The function, for the error.
+        arguments: Its arguments.
+        type_: Their type; FLOAT for arrays of floats.
+    """
     for argument in arguments:
         if not _is_column(argument):
             raise Refusal(f"{name} of anything but columns is left to others.")

@@ -57,7 +57,11 @@ class Translator:
         self.calls: list[Call] = []
 
     def expr(self, node: SqlNode) -> Expr:
-        """The node's expression; a refusal names the innermost node that caused it."""
+        """The node's expression; adds its calls of Python predicates to `calls`.
+
+        Raises:
+            Refusal: If it can't be translated; it names the innermost node that caused it.
+        """
         try:
             unread = {name for name, part in node.args.items() if part} - PARTS.get(type(node), PLAIN_PARTS)
             if type(node) not in HANDLERS or unread:
@@ -67,7 +71,7 @@ class Translator:
             raise Refusal(refusal.problem, refusal.node or node) from None
 
     def boolean(self, node: SqlNode) -> Expr:
-        """The node's expression, which must be a condition."""
+        """The node's expression as a boolean, which NULL may be too; a refusal names the node that is no condition."""
         expr = self.expr(node)
         try:
             return as_condition(expr, self.dialect)

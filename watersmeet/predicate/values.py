@@ -146,7 +146,7 @@ def _if(self: Translator, node: exp.If) -> Expr:
 
 
 def _bracket(self: Translator, node: exp.Bracket) -> Expr:
-    """`x[i]`: a field of a struct, an element of an array, or a value of a map."""
+    """`x[i]`: a field of a struct, by its name, or an element of an array; refuses anything else."""
     if len(node.expressions) != 1:
         raise Refusal("An array takes one index.")
     container, index = self.expr(node.this), self.expr(node.expressions[0])
@@ -162,7 +162,7 @@ def _interval(self: Translator, node: exp.Interval) -> Expr:
 
 
 def _extract(self: Translator, node: exp.Extract) -> Expr:
-    """`extract(part FROM x)`, as a call of the part's own function."""
+    """`extract(part FROM x)`, as a call of the part's own function; refuses parts that can't be translated."""
     part = node.name.lower()
     if part not in {"year", "quarter", "month", "day", "hour", "minute", "doy"}:
         raise Refusal(f"extract({part} FROM ...) can't be translated.")
@@ -175,7 +175,11 @@ def _pipes(self: Translator, node: exp.DPipe) -> Expr:
 
 
 def _call(self: Translator, node: exp.Anonymous) -> Expr:
-    """A function's call; one of a Python predicate is added to the translator's `calls`, and made while probing."""
+    """A function's call; one of a Python predicate is added to the translator's `calls`, and made while probing.
+
+    Raises:
+        Refusal: If there is no such function or predicate, or it doesn't take these arguments.
+    """
     predicate = find_predicate(self.predicates, node.name)
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
@@ -207,7 +211,11 @@ def _check_count(predicate: PythonPredicate, count: int) -> None:
 
 
 def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:
-    """The predicate that a name calls; case matters only where two differ in nothing else."""
+    """The predicate that a name calls, None if none does; case matters only where two differ in nothing else.
+
+    Raises:
+        Refusal: If two differ only in case, and neither is written like this.
+    """
     exact = [predicate for predicate in predicates if predicate.name == name]
     close = [predicate for predicate in predicates if predicate.name.lower() == name.lower()]
     if not exact and len(close) > 1:
@@ -289,7 +297,7 @@ def integer(value: int) -> Expr:
 
 
 def decimal(value: Decimal) -> Expr:
-    """A decimal of as many digits as its literal has."""
+    """A decimal of as many digits as its literal has; raises Refusal beyond 38."""
     _, digits, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     precision = max(len(digits), scale)

@@ -45,7 +45,14 @@ class AnswerCache:
         self._tables: Cache[AnswerKey, Answers] = Cache()
 
     def table(self, key: AnswerKey, shape: tuple[int, int]) -> Answers | None:
-        """Return the answers for a pair of chunks, to be filled in place; None if the table is too large to cache."""
+        """Return the answers for a pair of chunks, to be filled in place; None if the table is too large to cache.
+
+        A new table is created, and the least recently used ones are dropped for it, their files removed.
+
+        Args:
+            key: The call and the chunks.
+            shape: How many rows the two chunks have.
+        """
         if shape[0] * shape[1] > self._limit // 4:
             return None
         table = self._tables.get(key)
@@ -56,7 +63,12 @@ class AnswerCache:
         return table
 
     def retain(self, run: str, chunks: Collection[str]) -> None:
-        """Forget answers about all but some chunks, including those that ended processes have left."""
+        """Forget a run's answers about all but some chunks, and remove their files, those of ended processes too.
+
+        Args:
+            run: The start of the query.
+            chunks: The ids of the chunks whose answers stay.
+        """
 
         def is_stale(key: AnswerKey) -> bool:
             return key.run == run and not (key.left in chunks and key.right in chunks)

@@ -90,7 +90,13 @@ class Probe:
         return Probe(probe_input, self.target, self.rows, seat if isinstance(seat, int) else seat[at], True, ranges)
 
     def extend(self, partial: Ints, row: Ints, *, from_scan: bool = False) -> Partials:
-        """Return pairs of a partial result and a row of the chunk as longer partial results."""
+        """Return pairs of a partial result and a row of the chunk as longer partial results.
+
+        Args:
+            partial: The positions of their partial results in the block.
+            row: Their rows of the chunk.
+            from_scan: Whether a scan found them, so that they have passed the plain SQL of the hop.
+        """
         stream, ts, index = self.step.target, self.rows.ts[row], pa.array(row)
         partials = self.block.only(self.input.columns).take(partial)
         partials.from_scan = from_scan

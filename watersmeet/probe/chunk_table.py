@@ -153,7 +153,10 @@ class ChunkTable:
         return hashes
 
     def traces(self, refs: Ints) -> tuple[Ints, Ints]:
-        """Return the groups of inner joins that rows came from, as positions among the references and codes."""
+        """Return the groups of inner joins that rows came from: positions among the references, and the groups' codes.
+
+        A row of several groups comes once for each, one without traces not at all.
+        """
         places, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for target, at in self._by_chunk(refs):
             stored = self.rows(target).traces

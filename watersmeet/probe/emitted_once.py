@@ -29,6 +29,8 @@ NEWEST = "newest"
 def limit_times(probe: Probe, times: Times) -> Times:
     """Limit the times that each partial result looks for in a chunk to rows that arrived before it.
 
+    A partial result that looks for nothing gets an empty interval.
+
     [!] This makes results exactly once. Every exchange, placement and access path goes through here.
 
     Args:
@@ -51,7 +53,7 @@ def limit_times(probe: Probe, times: Times) -> Times:
 
 
 def mask_pairs(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
-    """Return the pairs whose row arrived before the probing tuple; None if `limit_times` has excluded the others."""
+    """Return for each pair whether its row arrived before the probing tuple; None if `limit_times` ensured that."""
     arrivals, block, among = probe.rows.arrivals, probe.block, probe.step.role.among
     if among in _BY_TIME:
         return None

@@ -166,9 +166,9 @@ Ranges = list[tuple[Floats, Floats]]
 
 
 def evaluate_bounds(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, pa.Array], rows: int) -> Ranges:
-    """Return the range of each bound, given values of the columns that it reads.
+    """Return the range of each bound per row, computed by DuckDB from values of the columns that it reads.
 
-    If one raises for any value, all are unlimited.
+    A missing end is infinite; if computing one raises for any row, all are.
     """
     with _borrow_connection(dialect) as duck:
         answer = duck.ends(columns, bounds, rows)

@@ -61,6 +61,8 @@ class Evaluators:
     def evaluate(self, conjunct: Conjunct, combination: Partials) -> Truth:
         """Return what a conjunct answers for one combination, which may lack streams that the conjunct doesn't read.
 
+        It calls the Python predicates of the conjunct.
+
         Args:
             conjunct: The conjunct; the Python predicates that it calls are available.
             combination: A block of one.
@@ -187,7 +189,7 @@ class PredicateFilter(Filter):
     __slots__ = ()
 
     def test(self, block: Partials) -> Partials:
-        """See Filter."""
+        """See Filter; predicates whose answers aren't cached are called, and raise PredicateError."""
         cheapest = replace(self, conjuncts=tuple(self.evaluators.sql.predicates.by_cost(self.conjuncts)))
         return cheapest._one_by_one(self.evaluators.reader.lean(block), self.evaluators.sql.evaluate_calls)
 
@@ -202,7 +204,7 @@ class RaisingFilter(Filter):
     __slots__ = ()
 
     def test(self, block: Partials) -> Partials:
-        """See Filter."""
+        """See Filter; Python predicates are called, and what raises for a combination that none denies is raised."""
         block = self.evaluators.reader.lean(block)
         pending = self.evaluators.pending(block)
         block, waiting = block.take(np.flatnonzero(~pending)), block.take(np.flatnonzero(pending))

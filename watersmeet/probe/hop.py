@@ -85,7 +85,12 @@ class Hops:
         )
 
     def enter(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
-        """Return the probing tuples that pass the conjuncts over their own stream alone."""
+        """Return the probing tuples that pass the conjuncts over their own stream alone; may call Python predicates.
+
+        Args:
+            block: The tuples.
+            conjuncts: These conjuncts; see `entry_conjuncts`.
+        """
         for filter_ in self.entry_filters(conjuncts):
             block = self._reader.lean(filter_.test(block)) if len(block) else block
         return block
@@ -114,11 +119,16 @@ class Hops:
     ) -> Iterator[Partials]:
         """Yield the longer partial results that a block becomes by probing `step.target`.
 
+        It calls Python predicates, counts the work, and searches for near-misses once all results are taken.
+
         Args:
             block: Partial results over `step.joined`.
             step: The hop.
             node: Probe only chunks that are probed at this node; None for all chunks.
-            tails: The rows to look at if only the newest partner counts; None for all.
+            tails: The rows to look at if only the newest partner counts, which notes what they leave out; None for all.
+
+        Raises:
+            PredicateError: If a conjunct or a predicate raises.
         """
         if not len(block):
             return

@@ -72,7 +72,9 @@ class NearMissSearch:
     hops: dict[Hop, dict[str, ConjunctNearMisses]] = field(default_factory=lambda: defaultdict(dict))
 
     def look(self, block: Partials, step: Step, node: int | None) -> None:
-        """Search for near-misses of a block that probes; for the arguments see `Hops.hop`.
+        """Search for near-misses of a block that probes, and add them to `hops`; for the arguments see `Hops.hop`.
+
+        It may call Python predicates. Tuples that make owed probes are left out.
 
         [!] It never raises: what is only shown must not stop a join.
         """
@@ -119,7 +121,16 @@ class NearMissSearch:
     # -- pairs
 
     def _pairs(self, block: Partials, step: Step, node: int | None, most: int) -> tuple[Partials | None, int]:
-        """Return some pairs that windows and the arrival order admit, and how many were examined for that."""
+        """Return some pairs that windows and the arrival order admit, and how many were examined for that.
+
+        The pairs are None if there are none; each chunk counts as at least CHUNK examined pairs.
+
+        Args:
+            block: The partial results.
+            step: The hop, with the access paths to use.
+            node: See `Hops.hop`.
+            most: How many pairs to examine.
+        """
         blocks, budget = [], most
         for probe in self.search.probes(self.search.prepare(block, step), node):
             partial, row, examined = _propose(probe, budget)
@@ -137,7 +148,8 @@ class NearMissSearch:
     ) -> list[tuple[ConjunctNearMisses, Ints]]:
         """Return for each target the positions of the pairs that its conjunct alone refuses.
 
-        A pair that is refused twice, or for which a conjunct has no answer, is dropped before the next test.
+        A pair that is refused twice, or for which a conjunct has no answer, is dropped before the next test. Python is
+        called for few pairs, and the targets count them.
 
         Args:
             pairs: The pairs.
@@ -161,9 +173,10 @@ class NearMissSearch:
         return [(missed, at[by[at] == number]) for number, missed in enumerate(targets)]
 
     def _test(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
-        """Return where a conjunct certainly holds, and where it certainly doesn't; neither where it raises.
+        """Return where a conjunct certainly holds, and where it certainly doesn't; may call its Python predicates.
 
-        If it raises, these pairs are found by halves, in a small part of the block.
+        If it raises, the first pairs of the block are tested again, by halves. Those that raise are in neither mask,
+        nor are the others of the block.
         """
         try:
             return self._evaluate(block, conjunct)

@@ -82,7 +82,7 @@ class Partials:
         return replace(self, columns={c: v for c, v in self.columns.items() if c in columns})
 
     def take(self, at: NDArray[np.integer[Any]]) -> "Partials":
-        """Return the partial results at the given positions."""
+        """Return the partial results at the given positions; `from_scan` is not kept."""
         index = pa.array(at)
         return Partials(
             joined=self.joined,
@@ -99,7 +99,7 @@ class Partials:
         )
 
     def slice(self, start: int, length: int) -> "Partials":
-        """Return a run of the block, as views."""
+        """Return a run of the block, as views; `from_scan` is not kept."""
         end = start + length
         return Partials(
             joined=self.joined,
@@ -117,7 +117,7 @@ class Partials:
 
 
 def concat(blocks: Sequence[Partials]) -> Partials:
-    """Return blocks of the same streams as one."""
+    """Return blocks of the same streams as one, which carries the columns that all of them do; a single one itself."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -162,7 +162,10 @@ class BlockBuffer:
 
 
 def regroup(blocks: Iterable[Partials]) -> Iterator[Partials]:
-    """Yield the same partial results in blocks of about the limits' size, so that no later hop runs for tiny blocks."""
+    """Yield the same partial results in blocks of about the limits' size, so that no later hop runs for tiny blocks.
+
+    Small blocks are held back until there are enough of them.
+    """
     rows, waiting = limits().block_rows, BlockBuffer()
     for block in blocks:
         for start in range(0, len(block), rows):

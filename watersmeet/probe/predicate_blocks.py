@@ -48,7 +48,13 @@ class PredicateCaller:
         return booleans(self.answers(block, call))
 
     def answers(self, block: Partials, call: Call) -> calls.Answers:
-        """Return what a call answers for each combination of a block."""
+        """Return what a call answers for each combination of a block: TRUE, FALSE or NULL of `predicate_calls`.
+
+        It calls the predicate for combinations without a cached answer, and caches what may be asked again.
+
+        Raises:
+            PredicateError: If the predicate raises, or answers anything else.
+        """
         streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
         if not streams:
             return np.repeat(self._ask(call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
@@ -59,7 +65,12 @@ class PredicateCaller:
         return self._answer(call, dict(zip(streams, keys, strict=True)))[inverse]
 
     def _answer(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        """Answer distinct combinations: from the cache if possible, the rest in as few calls as possible."""
+        """Answer distinct combinations: from the cache if possible, the rest in as few calls as possible.
+
+        Args:
+            call: The call.
+            refs: For each stream that it reads, the references of the rows, one per combination.
+        """
         tables = list(self._cached_tables(call, refs))
         answers: calls.Answers = np.full(len(next(iter(refs.values()))), calls.UNKNOWN, dtype=np.int8)
         for here, rows, table in tables:
@@ -89,10 +100,11 @@ class PredicateCaller:
                 yield pairs, tuple(part[pairs] & ROW_MASK for part in refs.values()), table
 
     def _group_calls(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
-        """Return the combinations of each call: all if their chunks are small, else those of the same chunks.
+        """Return the positions of the combinations of each call; none if there are no combinations.
 
-        Calls should be large. But values of several chunks are copied, and a matrix is as large as the product of its
-        sides, even if few of their chunks belong together.
+        One call takes all of them if their chunks are small, else those of the same chunks. Calls should be large. But
+        values of several chunks are copied, and a matrix is as large as the product of its sides, even if few of their
+        chunks belong together.
         """
         rows = len(next(iter(refs.values())))
         if not rows:

@@ -250,7 +250,10 @@ def _nulls(values: pa.Array, at: Ints) -> Mask:
 
 
 def _call_arrays(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
-    """Call a predicate of form 'array', once for each tuple of the stream that leads, with all its candidates."""
+    """Call a predicate of form 'array', once for each tuple of the stream that leads, with all its candidates.
+
+    It is called just once if no argument reads another stream. Return the combinations' answers.
+    """
     answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     is_single = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
@@ -276,7 +279,10 @@ def _call_pairs(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -
 
 
 def _call_matrices(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
-    """Call a predicate of form 'matrix' for blocks of distinct tuples of both sides; return the pairs' answers."""
+    """Call a predicate of form 'matrix' for blocks of distinct tuples of both sides; return the combinations' answers.
+
+    Its answers for all other pairs of a block are dropped.
+    """
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
     values = [column.getter(predicate.arrow) for column in columns]
     answers: Answers = np.empty(len(left_at), dtype=np.int8)
@@ -354,7 +360,7 @@ def _is_null(answer: Any) -> bool:
 
 
 def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> Answers:
-    """Return a predicate's answer as TRUE, FALSE and NULL, checked."""
+    """Return a predicate's answer as TRUE, FALSE and NULL; raises PredicateError if it isn't a mask of that shape."""
     values, null = _values(answer, predicate)
     if values.dtype != bool:
         raise PredicateError(f"Predicate '{predicate.name}' answered {values.dtype} values; a mask holds booleans.")
@@ -368,7 +374,11 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
 
 
 def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], Mask]:
-    """Return a mask's values, with FALSE for NULL in a mask of booleans, and where it is NULL."""
+    """Return a mask's values, with FALSE for NULL in a mask of booleans, and where it is NULL.
+
+    Raises:
+        PredicateError: If it has rows of different lengths, or objects that are no booleans.
+    """
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
     try:
@@ -386,7 +396,7 @@ def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], Mask
 
 
 def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> Mask:
-    """Return objects as booleans, which they must be."""
+    """Return objects as booleans; raises PredicateError if one is not."""
     odd = next((value for value in values.ravel() if not isinstance(value, bool | np.bool_)), None)
     if odd is not None:
         raise PredicateError(

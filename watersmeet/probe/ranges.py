@@ -30,9 +30,15 @@ def columns_of(bounds: Iterable[Bound]) -> set[Column]:
 
 
 def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], rows: int) -> list[Range]:
-    """Return for each bound the interval that each partial result looks for.
+    """Return for each bound the interval that each partial result looks for, computed by DuckDB.
 
     Return none if an end raises (the lower case of Σ can't be carried over): the conjunct itself decides.
+
+    Args:
+        duck: The process's DuckDB connection.
+        table: The columns that the bounds read, by generated names.
+        bounds: The bounds.
+        rows: How many partial results there are.
     """
     # NULL comes back as NaN, for which no row can match; the conjunct itself decides.
     operands = list(dict.fromkeys(operand for bound in bounds for operand in _others(bound)))
@@ -65,7 +71,10 @@ def _others(bound: Bound) -> list[Operand]:
 
 
 def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mapping[Operand, Floats], rows: int) -> Range:
-    """Return a column's range for each row of a block, its ends moved outwards by one double."""
+    """Return a column's range for each row of a block, its ends moved outwards by one double.
+
+    A missing lower end is -inf, a missing upper end NaN.
+    """
     low = np.full(rows, -np.inf) if low is None else low
     # NaN sorts above infinity, so a range without an upper end runs to the last row.
     high = np.full(rows, np.nan) if high is None else high
@@ -112,7 +121,12 @@ def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
 
 
 def _cannot_overflow(range_: Range, zone: Span | None) -> Mask | bool:
-    """Return for which partial results no operation can overflow, whichever row of the chunk they meet."""
+    """Return for which partial results no operation can overflow, whichever row of the chunk they meet.
+
+    Args:
+        range_: What they look for.
+        zone: The least and the greatest value in the chunk; None, if they are unknown, rules nothing out.
+    """
     if zone is None:
         return False
 

@@ -60,7 +60,14 @@ class CandidateSearch:
         return ProbeInput(block, step, window, times, self.reader.fixed(columns), tracked)
 
     def probes(self, probe_input: ProbeInput, node: int | None) -> Iterator[Probe]:
-        """Yield the probes of the chunks in reach; those whose zone maps show that nothing matches are skipped."""
+        """Yield the probes of the chunks in reach, opened; those whose zone maps show that nothing matches are skipped.
+
+        A chunk may be probed twice: where an operation might overflow, without the ranges that rely on it.
+
+        Args:
+            probe_input: What they share.
+            node: See `Hops.hop`.
+        """
         block, step, table = probe_input.block, probe_input.step, self.reader.table
         intervals = self._ranges(block, step.bounds)
         time = Column(step.target, self.reader.query.streams[step.target].time)
@@ -87,7 +94,7 @@ class CandidateSearch:
         return concat_ranges([ranges(self.duck, self.reader.read(p, columns), bounds, len(p)) for _, p in pieces])
 
     def _matches(self, probe: Probe, tails: Tails | None) -> Iterator[Partials]:
-        """Yield the candidates of one probe, or of its tails."""
+        """Yield the candidates of one probe, or of its tails, which note what they leave out; count the pairs."""
         times = admit_times(probe)
         by_time = time_path(probe.rows, *times)
         self.work.count(probe.step, probe.target.number, probe.seat, by_time)
@@ -111,7 +118,10 @@ class CandidateSearch:
             work.count_scan(texts_of(probe.step.sql), scan)
 
     def _scan(self, probe: Probe) -> Iterator[tuple[Ints, Ints]]:
-        """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""
+        """Yield the pairs of a partial result and a row that pass the hop's plain SQL, found by a join in DuckDB.
+
+        That is a hash join for equalities, a vectorised loop otherwise.
+        """
         block, rows, sql, stream = probe.block, probe.rows, probe.step.sql, probe.step.target
         columns = {column for conjunct in sql for column in conjunct.columns}
         right = {c.name: rows.column(c) for c in columns if c.stream == stream}
@@ -123,7 +133,10 @@ class CandidateSearch:
 
 
 def _choose_path(probe: Probe, by_time: AccessPath, times: Times, tails: Tails | None) -> AccessPath | None:
-    """Return the access path with the fewest pairs; None if a scan by DuckDB is cheaper."""
+    """Return the access path with the fewest pairs; None if a scan by DuckDB is cheaper.
+
+    If it is that of the tails, they note which rows it leaves out.
+    """
     by_value = [value_path(probe.rows, range_, by_time) for range_ in probe.ranges]
     paths, whole = [by_time, *by_value], by_time
     if tails is not None:

@@ -95,7 +95,7 @@ def texts_of(conjuncts: Iterable[Conjunct]) -> Texts:
 
 
 def time_iterator(values: Iterator[Item], counts: TestCounts, clock: Callable[[], float]) -> Iterator[Item]:
-    """Yield the values of an iterator, and add the time that it takes to the counts."""
+    """Yield the values of an iterator, up to the first None, and add the seconds that it takes to the counts."""
     while True:
         start = clock()
         value = next(values, None)
@@ -130,7 +130,14 @@ class Work:
         return self.paid if step.role.old else self.hops[step.hop]
 
     def count(self, step: Step, chunk: int, seat: Seat, path: AccessPath) -> None:
-        """Count the pairs that partial results examine in one chunk, for the nodes at which they do."""
+        """Count the pairs that partial results examine in one chunk, for the step and for the nodes at which they do.
+
+        Args:
+            step: The hop.
+            chunk: The number of the chunk.
+            seat: The node of each partial result; see `Seat`.
+            path: The access path by time.
+        """
         self.of(step).pairs += path.pairs
         self.chunk_pairs[chunk] += path.pairs
         if isinstance(seat, int):

@@ -70,7 +70,7 @@ def read_on(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condi
 
 
 def derive_windows(query: Query) -> Query:
-    """Return a join with windows where conditions on event times imply them.
+    """Return a join with windows where conditions on event times imply them; itself if all streams are required.
 
     `b.ts <= a.ts + INTERVAL 10 MINUTES` is as good as a window of `a`: every combination that the condition accepts
     lies within it, and none can come after it. A stream gets such a window if conditions bound how much later each
@@ -96,11 +96,11 @@ def derive_windows(query: Query) -> Query:
 
 
 def _latest_offset(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
-    """Return how much later than a required tuple a partner can be; None if unbounded.
+    """Return how much later than a required tuple a partner can be, in microseconds; None if unbounded.
 
     Args:
-        members: How much later the other required tuples can be.
-        partner: How much later the partner can be by conditions.
+        members: How much later the other required tuples can be; None for one that is unbounded.
+        partner: How much later the partner can be by conditions; None if they don't bound it.
         as_of: Whether it is no later than the latest required tuple.
     """
     bounds = [] if partner is None else [partner]
@@ -110,7 +110,12 @@ def _latest_offset(members: Sequence[int | None], partner: int | None, as_of: bo
 
 
 def _derive_window(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
-    """Return a stream with a window, unless it has one or another stream may be any time later."""
+    """Return a stream with a window, unless it has one or another stream may be any time later.
+
+    Args:
+        stream: The stream.
+        after: How much later than its tuples those of each other stream can be, in microseconds; None if unbounded.
+    """
     bounds = [micros for micros in after if micros is not None]
     if not bounds or len(bounds) < len(after) or stream.window.span is not None or stream.window.rows is not None:
         return stream
@@ -165,7 +170,7 @@ def check_optional(query: Query, *, streaming: bool, spilling: bool) -> None:
 
 
 def _check_window(query: Query) -> None:
-    """Check that a window bounds how long a combination can have partners."""
+    """Raise DefinitionError if no window bounds how long a combination can have partners."""
     endless = all(query.streams[at].window.span is None for at in query.members)
     if endless and not query.closes_at_its_time:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)

@@ -120,7 +120,7 @@ class StreamSpec:
             )
 
     def watermark(self, latest: int | None, inner: int | None) -> int | None:
-        """Return the stream's watermark; None if there is none yet.
+        """Return the stream's watermark, in microseconds; None if there is none yet.
 
         Args:
             latest: Its latest event time.
@@ -291,7 +291,10 @@ class Query:
         return self, replace(self, how=tuple(mirrored[how] for how in self.how))
 
     def as_left_join(self, streams: Collection[int]) -> "Query":
-        """Return a full join as the left join from one of some streams, which describes all results that have it."""
+        """Return a full join as the left join from one of some streams, which describes all results that have it.
+
+        Any other join is returned as it is.
+        """
         if not self.is_full:
             return self
         (first,) = self.members if self.members[0] in streams else self.optional
@@ -507,7 +510,7 @@ class Query:
         return column.field == self.streams[column.stream].time
 
     def time_shift(self, column: Column) -> int | None:
-        """Return the constant by which a column differs from its stream's event time; None if there is none."""
+        """Return by how many microseconds a column is later than its stream's event time; None if it isn't constant."""
         stream = self.streams[column.stream]
         if column.field == stream.time:
             return 0

@@ -94,7 +94,7 @@ def _join(text: str, tokens: Sequence[Token]) -> JoinClause:
 
 
 def _columns(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Return the columns of USING (..)."""
+    """Return the columns of USING (..); raises SqlError if there is anything but names between the parentheses."""
     names, commas = tokens[1:-1:2], tokens[2:-1:2]
     listed = len(tokens) > 2 and len(tokens) % 2 == 1 and (tokens[0].text, tokens[-1].text) == ("(", ")")
     if not listed or not all(map(_is_name, names)) or any(t.token_type is not TokenType.COMMA for t in commas):
@@ -110,7 +110,7 @@ def _is_name(token: Token) -> bool:
 
 
 def split_subqueries(text: str, tokens: Sequence[Token]) -> tuple[str | None, list[JoinClause]]:
-    """Split a WHERE clause into the condition without subqueries, and the joins that these are.
+    """Split a WHERE clause into the condition without subqueries, None if there is none, and the joins that these are.
 
     Raises:
         SqlError: If a subquery isn't one of the conditions that AND joins, or reads more than one stream.
@@ -155,7 +155,16 @@ def _subquery(tokens: Sequence[Token]) -> int | None:
 
 
 def _parse_subquery(text: str, tokens: list[Token], at: int) -> JoinClause:
-    """Return the join that a condition with a subquery from `at` on stands for."""
+    """Return the join that a condition with a subquery stands for: semi, or anti after NOT.
+
+    Args:
+        text: The statement.
+        tokens: The condition.
+        at: The place of its EXISTS or IN.
+
+    Raises:
+        SqlError: If the subquery isn't the whole condition, or doesn't select what EXISTS or IN needs.
+    """
     word, negated = word_of(tokens[at]), at > 0 and word_of(tokens[at - 1]) == "NOT"
     operand, subquery = tokens[: at - negated], tokens[at + 1 :]
     if word == "IN" and operand and word_of(operand[0]) == "NOT":  # NOT x IN (..) is NOT (x IN (..))
@@ -180,7 +189,17 @@ def _parse_subquery(text: str, tokens: list[Token], at: int) -> JoinClause:
 def _select(
     text: str, whole: Sequence[Token], inner: Sequence[Token], word: str
 ) -> tuple[Sequence[Token], list[Token], str]:
-    """Return the item that a subquery selects, its stream, and its condition."""
+    """Return the item that a subquery selects, its stream, and its condition, empty if there is none.
+
+    Args:
+        text: The statement.
+        whole: The condition with the subquery, which an error underlines.
+        inner: The subquery, without its parentheses.
+        word: EXISTS or IN.
+
+    Raises:
+        SqlError: If it doesn't read just one stream.
+    """
     words = {word_of(inner[at]): at for at, _ in outside(inner) if is_clause(inner, at)}
     begin, where = words.get("FROM", len(inner)), words.get("WHERE", len(inner))
     stream, on = list(inner[begin + 1 : where]), inner[where + 1 :]

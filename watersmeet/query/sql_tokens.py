@@ -25,8 +25,13 @@ def outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
 def split_at_commas(text: str, tokens: Sequence[Token], problem: str) -> list[list[Token]]:
     """Split tokens at the commas that are in no brackets of their own.
 
+    Args:
+        text: The statement.
+        tokens: The tokens.
+        problem: What is wrong if there is nothing beside a comma.
+
     Raises:
-        SqlError: If there is nothing between two commas.
+        SqlError: In that case.
     """
     parts: list[list[Token]] = [[]]
     depth = 0

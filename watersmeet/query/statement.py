@@ -54,7 +54,13 @@ def parse_brackets(text: str, tokens: Sequence[Token]) -> Brackets:
 
 
 def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tuple[Window, str | None]:
-    """Return a window, and the time column if WATTR names one."""
+    """Return a window, and the time column if WATTR names one, else None; raises SqlError if it isn't a window.
+
+    Args:
+        text: The statement.
+        tokens: The brackets, which an error underlines.
+        inside: What they hold, without constraints.
+    """
     parts: dict[str, list[Token]] = {}
     current = ""
     for token in inside:
@@ -83,7 +89,11 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
 
 
 def _by_time(words: Mapping[str, str]) -> Window | None:
-    """Return a window by time; None if its words don't go together."""
+    """Return a window by time; None if its words don't go together. Raises DefinitionError for a wrong duration.
+
+    Args:
+        words: The text after each word of the window.
+    """
     size, closed = words["RANGE"], words.get("CLOSED", "RIGHT").lower()
     if words.get("TUMBLING") == "" and not words.keys() & {"SLIDE", "CLOSED"}:
         return tumbling(size)
@@ -182,6 +192,8 @@ class Statement:
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
     """Parse `SELECT list FROM stream [window, constraints] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
 
+    Conditions and the SELECT list stay text.
+
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
         streams: The streams it may name.
@@ -277,7 +289,14 @@ _FOLLOWERS = {
 
 
 def _refuse_clause(text: str, before: Sequence[Token], token: Token, after: Token | None) -> None:
-    """Refuse a token that begins a clause of SQL which a join doesn't have."""
+    """Raise SqlError at a token that begins a clause of SQL which a join doesn't have.
+
+    Args:
+        text: The statement.
+        before: The tokens of the clause so far.
+        token: The token.
+        after: The next one; None at the end.
+    """
     word = " ".join(token.text.upper().split())
     if word not in OTHERS or token.token_type in QUOTED or not before or before[-1].token_type in _UNFINISHED:
         return
@@ -291,7 +310,11 @@ _UNFINISHED = {TokenType.DOT, TokenType.COMMA}
 
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
-    """Return a stream of FROM with what its brackets say; raises SqlError for a subquery, ON, USING or two aliases."""
+    """Return a stream of FROM with what its brackets say.
+
+    Raises:
+        SqlError: For an unknown stream, a subquery, ON, USING, two aliases, or brackets that can't be read.
+    """
     if tokens[0].token_type is TokenType.L_PAREN:
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         if len(tokens) < 2 or tokens[1].text.upper() != "SELECT":
@@ -319,6 +342,9 @@ def _aliases(text: str, rest: Sequence[Token], part: Sequence[Token]) -> list[st
         text: The statement.
         rest: The tokens after the stream's name, to be underlined.
         part: The tokens.
+
+    Raises:
+        SqlError: If there is anything but aliases.
     """
     names = list[str]()
     while part:
@@ -334,7 +360,7 @@ def _aliases(text: str, rest: Sequence[Token], part: Sequence[Token]) -> list[st
 
 
 def _refuse_duplicates(text: str, streams: Sequence[SourceStream], parts: Sequence[Sequence[Token]]) -> None:
-    """Refuse a stream with the name of an earlier one."""
+    """Raise SqlError if a stream has the name of an earlier one; `parts` are the tokens to underline, by stream."""
     for at, stream in enumerate(streams):
         if any(same_name(stream.name, other.name) for other in streams[:at]):
             problem = (
@@ -344,7 +370,11 @@ def _refuse_duplicates(text: str, streams: Sequence[SourceStream], parts: Sequen
 
 
 def _key(text: str, token: Token, streams: Mapping[str, object]) -> str:
-    """Return the key of a stream in `streams`; case matters only where two differ in nothing else."""
+    """Return the key of a stream in `streams`; case matters only where two differ in nothing else.
+
+    Raises:
+        SqlError: If there is no such stream, or several.
+    """
     if token.text in streams:
         return token.text
     alike = [name for name in streams if same_name(str(name), token.text)]

@@ -35,7 +35,7 @@ def clip_to_horizon(times: Ints) -> Ints:
 
 
 def saturate(change: Callable[[Any], Any], times: Ints, reach: int) -> Ints:
-    """Apply a change of at most `reach` to times, limited to [NEVER, FOREVER] instead of overflowing."""
+    """Apply a change of at most `reach` microseconds to times, limited to [NEVER, FOREVER] instead of overflowing."""
     if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
         changed: Ints = change(times)
         return changed
@@ -249,6 +249,9 @@ def hopping(size: str | timedelta, step: str | timedelta, closed: Closed = "righ
         closed: Which end belongs to a window: `"right"` for `(start, end]`, `"left"` for `[start, end)`, as Spark and
             Flink have it.
 
+    Raises:
+        DefinitionError: If size or step is not a duration of at least a microsecond, or `closed` neither of the two.
+
     >>> hopping("60 seconds", "20 seconds").describe()
     'hopping 1 minute every 20 seconds'
     """
@@ -258,6 +261,9 @@ def hopping(size: str | timedelta, step: str | timedelta, closed: Closed = "righ
 
 def tumbling(size: str | timedelta) -> Hopping:
     """Return windows `[start, end)` of `size`, one after the other since the epoch, as Spark's `window` cuts time.
+
+    Raises:
+        DefinitionError: If the size is not a duration of at least a microsecond.
 
     >>> tumbling("600 seconds").describe()
     'tumbling 10 minutes'

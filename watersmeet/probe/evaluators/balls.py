@@ -282,7 +282,12 @@ def rising(
 
 
 def same(function: Callable[[Floats], Floats], rounding: float) -> Callable[[Ball], Ball]:
-    """A monotone function that is exact: for the same argument it gives the same everywhere."""
+    """A monotone function that is exact: for the same argument it gives the same everywhere.
+
+    Args:
+        function: The function.
+        rounding: The relative error by which its values may be rounded.
+    """
 
     def apply(x: Ball) -> Ball:
         value = function(x.value)

@@ -86,7 +86,10 @@ class Duck:
         del self._connection
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
-        """Return the positions of the rows for which every condition is TRUE."""
+        """Return the positions of the rows for which every condition is TRUE.
+
+        Raises one of VALUE_ERRORS if a condition raises for any row.
+        """
         self._admit(conditions)
         with self._as_table(columns, rows) as connection:
             positions = connection.execute(f"SELECT i FROM t WHERE {_conjunction(conditions)}").fetchnumpy()["i"]
@@ -130,7 +133,7 @@ class Duck:
         return ends, list(values)
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
-        """Return an expression's value per row."""
+        """Return an expression's value per row, times with a zone in UTC; raises one of VALUE_ERRORS if it raises."""
         self._admit([expression])
         with self._as_table(columns, rows) as connection:
             table = connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
@@ -152,7 +155,17 @@ class Duck:
     def join(
         self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]
     ) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the pairs of rows for which every condition is TRUE, block by block."""
+        """Yield the pairs of rows for which every condition is TRUE, block by block.
+
+        Args:
+            left: The columns on the left.
+            right: Those on the right.
+            conditions: The conditions; there is at least one.
+            sizes: How many rows the two have.
+
+        Raises:
+            PredicateError: If a condition raises for any pair.
+        """
         self._admit(conditions)
         # [!] A cursor of its own: the consumer of a block, such as a later hop, uses the connection while this result
         # is open.
@@ -163,7 +176,10 @@ class Duck:
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
 
     def find_unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
-        """Return the rows on the left for which no row on the right makes every condition TRUE."""
+        """Return the rows on the left for which no row on the right makes every condition TRUE.
+
+        Raises one of VALUE_ERRORS if a condition raises. `sizes` are the numbers of rows on both sides.
+        """
         self._admit(conditions)
         if not sizes[0] or not sizes[1]:
             return np.arange(sizes[0])
@@ -260,7 +276,10 @@ def _register(connection: duckdb.DuckDBPyConnection, name: str, columns: Table, 
 
 
 def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the blocks of a result; errors of the consumer are not mistaken for errors of the query."""
+    """Yield the blocks of a result; raises PredicateError if computing it raises.
+
+    Errors of the consumer are not mistaken for errors of the query.
+    """
     reader = None
     while True:
         try:

@@ -57,7 +57,7 @@ class Guard:
     _allowed: set[str] = field(default_factory=set)
 
     def admit(self, connection: duckdb.DuckDBPyConnection, expressions: Iterable[str]) -> None:
-        """Check expressions.
+        """Check expressions, and remember those that pass.
 
         Args:
             connection: The connection that is to run them; it parses them now.

@@ -57,7 +57,7 @@ class Comparisons:
         return balls.evaluate(term, {part: self._ball(block, part) for part in inputs_of(term)})
 
     def _ball(self, block: Partials, term: Input) -> balls.Ball:
-        """Return a term's value for each row of a block, with a bound on its error."""
+        """Return a term's value for each row of a block, with a bound on its error; DuckDB computes leaves."""
         if isinstance(term, Leaf):
             columns = self.reader.read(block, term.columns)
             return balls.ball_of(self.duck.values(columns, f"CAST({term.sql} AS DOUBLE)", len(block)), term.error)

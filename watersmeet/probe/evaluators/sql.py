@@ -32,7 +32,11 @@ class Sql:
     predicates: PredicateCaller
 
     def true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
-        """Return where all conjuncts hold; if one raises, they are tried one by one to name it."""
+        """Return where all conjuncts hold or can't be trusted; if one raises, they are tried one by one to name it.
+
+        Raises:
+            PredicateError: If one raises where no other denies.
+        """
         columns = _columns(conjuncts)
         return self.reader.where(block, columns, lambda piece, at: self._all_true(piece, conjuncts, columns))
 
@@ -59,7 +63,11 @@ class Sql:
         return np.arange(len(block)) if positions is None else positions
 
     def evaluate_calls(self, block: Partials, conjunct: Conjunct) -> Ints:
-        """Return where a conjunct that calls Python predicates holds."""
+        """Return where a conjunct that calls Python predicates holds; calls those whose answers aren't cached.
+
+        Raises:
+            PredicateError: If a predicate raises, or answers anything but a mask.
+        """
         answers = {call.name: self.predicates.answers(block, call) for call in conjunct.calls}
         if conjunct.is_call:
             return np.flatnonzero(answers[conjunct.calls[0].name] == calls.TRUE)

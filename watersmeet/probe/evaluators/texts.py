@@ -25,21 +25,28 @@ BLOCK = 1 << 14
 def jaro_winkler(left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> Ball:
     """`jaro_winkler_similarity` of pairs of texts, to the last bit: over UTF-16 units, as Java has them.
 
-    Unlike elsewhere, a common prefix counts however low the similarity is, and half transpositions count.
+    Unlike elsewhere, a common prefix counts however low the similarity is, and half transpositions count. It is unknown
+    if a text has more than LONGEST units.
     """
     one, two = _Texts(left, "utf-16-le", np.dtype("<u2")), _Texts(right, "utf-16-le", np.dtype("<u2"))
     return _answers(one, two, left_at, right_at, _similarity)
 
 
 def levenshtein(left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints, limit: int | None = None) -> Ball:
-    """`levenshtein` of pairs of texts, over code points; beyond the limit it is -1."""
+    """`levenshtein` of pairs of texts, over code points; beyond the limit it is -1.
+
+    It is unknown if a text has more than LONGEST of them.
+    """
     one, two = _Texts(left, "utf-32-le", np.dtype("<u4")), _Texts(right, "utf-32-le", np.dtype("<u4"))
     ball = _answers(one, two, left_at, right_at, _distance)
     return ball if limit is None else replace(ball, value=np.where(ball.value > limit, -1.0, ball.value))
 
 
 def _answers(one: _Texts, two: _Texts, left_at: Ints, right_at: Ints, function: Function) -> Ball:
-    """A function for the pairs of texts that are not too long, in blocks of similar lengths."""
+    """Return a function of pairs of texts, computed in blocks of similar lengths.
+
+    It is NULL if one of the texts is, and unknown if one is longer than LONGEST.
+    """
     value = np.zeros(len(left_at))
     null = one.null[left_at] | two.null[right_at]
     long = (one.sizes[left_at] > LONGEST) | (two.sizes[right_at] > LONGEST)
@@ -76,7 +83,10 @@ def _narrow(units: Units) -> Units:
 
 
 def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
-    """The usual dynamic programming table, row by row, each cell for all pairs at once."""
+    """Return the Levenshtein distances of pairs of texts.
+
+    The usual dynamic programming table is computed row by row, each cell for all pairs at once.
+    """
     one, one_size = left.take(left_at)
     two, two_size = right.take(right_at)
     pairs = np.arange(len(left_at))
@@ -98,7 +108,7 @@ def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Flo
 
 
 def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
-    """Return the Jaro-Winkler similarity of pairs of texts."""
+    """Return the Jaro-Winkler similarity of pairs of texts; that of two empty texts is 1."""
     one, one_size = left.take(left_at)
     two, two_size = right.take(right_at)
     kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either
@@ -162,7 +172,13 @@ def _count_in_place(one: Units, two: Units, one_matches: Mask, two_matches: Mask
 
 
 def _rank(units: Units, matches: Mask, other: int) -> Units:
-    """Each matched unit with its rank in its text as one number; unmatched ones equal nothing on the other side."""
+    """Return each matched unit with its rank in its text as one number.
+
+    Args:
+        units: The units, a row per position.
+        matches: Which of them are matched.
+        other: What stands for unmatched ones; it must differ between the two sides, so that they equal nothing there.
+    """
     wide = np.uint16 if units.itemsize == 1 else np.uint32
     units_of_rank = np.empty(units.shape, dtype=wide)
     rank: Units = np.zeros(units.shape[1], dtype=wide)

@@ -31,14 +31,14 @@ MOST_FLOAT = 3.4028234e38
 
 
 def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> Ball:
-    """A function of vectors for pairs of rows.
+    """A function of vectors for pairs of rows, with a `finer` ball in double precision.
 
     It is unknown for rows that differ in length, have NULL or non-finite elements, or none.
 
     Args:
         function: vector_cosine_similarity, vector_inner_product or vector_l2_distance.
-        left: Positions of type array<float>.
-        right: Positions of the second argument.
+        left: Rows of the first argument, of type array<float>.
+        right: Rows of the second one.
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
@@ -60,7 +60,13 @@ def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right
 
 
 def _select_used(values: pa.Array, at: Ints, others: int) -> tuple[pa.Array, Ints]:
-    """The rows that pairs refer to, if that may save work, and the pairs' positions among them."""
+    """Return the rows that pairs refer to, if that may save work, and the pairs' positions among them.
+
+    Args:
+        values: The rows of one side.
+        at: For each pair, its row.
+        others: How many rows the other side has.
+    """
     if len(values) * max(1, others) <= 2 * len(at):
         return values, at
     mask = np.zeros(len(values), dtype=bool)
@@ -116,7 +122,7 @@ class _VectorRows:
 
 
 def _matrix(values: pa.Array, dimension: int) -> tuple[Singles, Mask]:
-    """The rows as a matrix, and which of them don't fit in."""
+    """The rows as a matrix, and which of them don't fit in: these are zeros."""
     lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
     flat, odd = values.flatten(), (lengths != dimension) | (dimension == 0)
     numbers = (flat.fill_null(np.nan) if flat.null_count else flat).to_numpy(zero_copy_only=False)
@@ -129,7 +135,7 @@ def _matrix(values: pa.Array, dimension: int) -> tuple[Singles, Mask]:
 
 
 def _product(left: Singles, right: Singles, left_at: Ints, right_at: Ints) -> Singles:
-    """The inner products of pairs of rows."""
+    """Return the inner products of pairs of rows in single precision, by the way that is fastest for their number."""
     products = np.empty(len(left_at), dtype=np.float32)
     cells = len(left) * len(right)
     if not cells:
@@ -160,7 +166,7 @@ def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
 
 
 def _pick_products(left: Singles, right: Singles, left_at: Ints, right_at: Ints, products: Singles) -> Singles:
-    """All products of some rows at a time, of which those of the pairs are picked."""
+    """Fill in and return `products`: blocks of rows are multiplied with the other side, and those of pairs picked."""
     order = None if (left_at[1:] >= left_at[:-1]).all() else np.argsort(left_at, kind="stable")
     rows, columns = (left_at, right_at) if order is None else (left_at[order], right_at[order])
     step = max(1, CELLS // len(right))
