@@ -121,7 +121,10 @@ class AtrPlacement(Placement):
         return nodes
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """Return where the result belongs; while that is undecided, the chunk's home, a master's segment's node."""
+        """Return where the partial result is if the chunk is there, else where the result belongs, else the chunk's home.
+
+        While it is undecided where the result belongs, the home: of a master's chunk, its segment's node.
+        """
         if group == ANYWHERE:
             return owners[0]
         return here if here in owners else group if group in owners else owners[0]
@@ -192,7 +195,7 @@ class AtrLayout(Layout[AtrPlacement]):
         }
 
     def keep(self, after: StateView) -> StoredNotes:
-        """Return all segments that a stored tuple may depend on, as this batch had them."""
+        """Return all segments that a stored tuple may depend on, as this batch had them; none before the first tuple."""
         latest, all_eras = after.latest, self.placement.eras
         if latest is None:
             return StoredNotes()

@@ -112,7 +112,7 @@ class Era(NamedTuple):
                     yield run.hosts[segment % len(run.hosts)]
 
     def segment_counts(self, low: int, high: int, nodes: int) -> list[int]:
-        """Return how many segments from `low` to `high` each node has."""
+        """Return how many segments from `low` to `high` each node has; those at ANYWHERE don't count."""
         counts = [0] * nodes
         for run, end in run_spans(self.runs):
             first, last = ((t - run.start) // run.length for t in (max(low, run.start), min(high, end - 1)))

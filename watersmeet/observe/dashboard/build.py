@@ -122,9 +122,9 @@ def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress]
 
 
 def _behind_clock(progress: Progress) -> float | None:
-    """Return by how many microseconds the watermark is behind the clock; None if that is a day or more, or unknown.
+    """Return by how many microseconds the watermark is behind the clock; None without a watermark.
 
-    Old data are joined that far behind.
+    None, too, if they are more than a day apart, as when old data are joined.
     """
     mark = progress.get("watermark")
     if mark is None or abs(end_time(progress) - mark) > DAY:

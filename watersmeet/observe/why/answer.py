@@ -193,7 +193,7 @@ class ValueFormatter:
     def describe_comparison(
         self, comparing: ComparedValues, sides: Sequence[SideValues], columns: Mapping[Column, pa.Array]
     ) -> str:
-        """Return what a conjunct compares, with further columns, as the end of a sentence; empty if there is neither."""
+        """Return what a conjunct compares, with further columns, to end a sentence; empty if there is neither."""
         texts = format_values(sides, 0, self._format_side)
         names = {self.query.name_of(column): values for column, values in columns.items()}
         phrase = describe_comparison(comparing, texts, [*names])

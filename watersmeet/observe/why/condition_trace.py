@@ -101,7 +101,7 @@ class ConditionTracer:
         return any(call.predicate not in names for call in conjunct.calls)
 
     def count_results(self, block: Partials) -> int:
-        """Count the combinations that are results; only the first `MOST_DECIDED` of those that Spark must decide count.
+        """Count the combinations that are results; of those that Spark must decide, the first `MOST_DECIDED` count.
 
         [!] Calls Spark, once for each of these, and Python predicates.
         """
@@ -112,7 +112,7 @@ class ConditionTracer:
         return int(np.count_nonzero(~is_undecided)) + sum(map(self._passes, undecided))
 
     def select_passing(self, block: Partials) -> Partials:
-        """Return the combinations of a hop's block that also pass the conjuncts that only Spark can decide; calls Spark.
+        """Return the combinations that pass the conjuncts over their streams; calls Spark where only it can decide.
 
         Raises:
             PredicateError: If there is no Spark, or there are too many combinations for it.

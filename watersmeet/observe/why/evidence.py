@@ -130,11 +130,11 @@ class Evidence(ABC):
 
     @abstractmethod
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
-        """Return what became of the selected tuples: at least one, and more than `MOST_TUPLES` only if some go unmentioned."""
+        """Return what became of the selected tuples: at least one; answers mention the first `MOST_TUPLES`."""
 
     @abstractmethod
     def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """Count the results that contain some tuples, with others of the missing streams; why not, if that is impossible."""
+        """Count the results that contain some tuples, with others of the missing streams; if it can't, say why."""
 
     def count_results(self, selectors: Sequence[TupleSelector]) -> ResultCount | None:
         """Count the results that contain the selected tuples; None if there is no way to tell."""

@@ -77,7 +77,7 @@ class InnerOutcomes:
     def _describe_matching(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
-        """Return what became of tuples of all streams that pass all tests: they have joined, unless that may be owed."""
+        """Return what became of tuples of all streams that pass all tests: they have joined, or the result is owed."""
         complete = latest_batches([row.batches for row in rows])
         if any(row.owed_since is not None and row.owed_since <= complete[1] for row in rows):
             when = self.evidence.tracer.formatter.format_time(max(row.ts for row in rows))
@@ -101,7 +101,7 @@ class InnerOutcomes:
         return Combination(statuses, from_results.joined, tests, messages, from_results.batches, from_results.results)
 
     def _by_results(self, statuses: tuple[TupleStatus, ...]) -> Combination:
-        """Return what became of tuples as results show it, where state doesn't."""
+        """Return what became of tuples as results show it, where state doesn't; reads their files."""
         results = self.evidence.count_results(self.selectors)
         if results is None:
             untold = [status.name for status in statuses if status.fate in ("joined", "unknown")]
@@ -121,7 +121,10 @@ class InnerOutcomes:
     def _describe_incomplete(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
-        """Return what became of tuples that match as far as they go: whether others complete them, by state or by results."""
+        """Return what became of tuples that match as far as they go: whether others complete them.
+
+        State shows it, or else results.
+        """
         streams = self.evidence.tracer.query.streams
         missing = [at for at in range(len(streams)) if at not in {row.stream for row in rows}]
         names = format_list([streams[at].name for at in missing])

@@ -159,7 +159,7 @@ class TupleLookup:
     history: Sequence[Mapping[str, Any]] = ()
 
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
-        """Return what became of the selected tuples, in state and in side outputs; otherwise as samples or results tell.
+        """Return what became of the selected tuples, in state and in side outputs, or else in samples or in results.
 
         There is at least one status: if none was found, or state can't be searched, the first one says so. Reads files.
         """

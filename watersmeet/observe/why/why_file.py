@@ -148,7 +148,11 @@ def _read_outputs(entry: Mapping[str, Any]) -> OutputFiles:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value as JSON; see `_build` for the way back."""
+    """Return a value as JSON; see `_build` for the way back.
+
+    Raises:
+        TypeError: If it is of a class that files don't hold.
+    """
     if isinstance(value, pa.DataType):
         value = pa.schema([("type", value)])
     if isinstance(value, pa.Schema):
