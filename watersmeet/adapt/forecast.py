@@ -155,7 +155,7 @@ class Forecast:
     # -- recommendations
 
     def row(self, factor: int) -> dict[str, Any]:
-        """Return the recommendation and predictions at a multiple of the rate."""
+        """Return the recommendation and predictions at a multiple of the rate, as `Advice.rows` holds them."""
         best, p = self.choose(self.strategy, factor), self._parameters_at(factor)
         fastest = self.choose(replace(self.strategy, goal="latency", within=None), factor)
         most, cost = self._parameters_at(self._highest_factor(best)), best.breakdown

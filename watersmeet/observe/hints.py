@@ -27,7 +27,7 @@ RADII = ((6_300, 6_400), (6_300_000, 6_400_000), (3_900, 4_000))
 
 
 def find_hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the hints that the funnel of a batch suggests, a sentence or two each."""
+    """Return the hints that the funnel of a batch suggests, a sentence or two each; none if no conjunct dominates."""
     total = sum(test["ms"] for hop in funnel for test in hop["tests"])
     conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
     totals: dict[str, dict[str, float]] = {}

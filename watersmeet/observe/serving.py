@@ -157,7 +157,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
     def admits(self, host: str, token: str) -> bool:
-        """Tell whether a request may be answered."""
+        """Tell whether a request may be answered: it has the token, and names a host that the address could name."""
         is_known_host = host in (f"{LOOPBACK}:{self.server_port}", f"localhost:{self.server_port}")
         return hmac.compare_digest(token.encode(), self.token.encode()) and is_known_host
 

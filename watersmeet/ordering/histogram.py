@@ -164,7 +164,7 @@ class _Origin:
         self._weights = self._cell_weights()
 
     def courses(self) -> Courses:
-        """Return the orders, at most `ORDERS`, and how values determine them; the nearest of them stand in for others."""
+        """Return the orders, at most `ORDERS`, and how values determine them; for others the nearest stand in."""
         by_cell = self._orders()
         weights: dict[tuple[int, ...], float] = defaultdict(float)
         for order, weight in zip(by_cell, self._weights, strict=True):
@@ -251,7 +251,7 @@ class _Origin:
         return matches
 
     def _share(self, conjunct: Conjunct, joined: tuple[int, ...], target: int) -> Floats | float:
-        """Return the share of a stream's tuples that pass a conjunct: by the origin's values, on average, or as usual."""
+        """Return the share of the target's tuples that pass a conjunct: by values, on average, or the usual one."""
         usable = [
             b for b in conjunct.bounds if b.column.stream == target and {c.stream for c in b.columns} <= {*joined}
         ]

@@ -90,7 +90,7 @@ class _HopEstimator:
             self._rows[chunk.stream] += chunk.rows if chunk.bucket.first else 0
 
     def order(self, origin: int) -> tuple[int, ...]:
-        """Return the order of a stream's tuples: the greedily best or, once in `EXPLORE` batches, with a hop to measure."""
+        """Return the order of a stream's tuples: greedy or, once in `EXPLORE` batches, with an untried hop."""
         joined: tuple[int, ...] = (origin,)
         explore = self._batches > 0 and (self._batches + origin) % EXPLORE == 0
         while len(joined) < len(self._query.streams):

@@ -121,9 +121,9 @@ class AtrPlacement(Placement):
         return nodes
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """Return where the partial result is if the chunk is there, else where the result belongs, else the chunk's home.
+        """Return where the partial result is if it has the chunk, else the result's node if that has it, else its home.
 
-        While it is undecided where the result belongs, the home: of a master's chunk, its segment's node.
+        While the result's node is undecided, it is the home: of a master's chunk, its segment's node.
         """
         if group == ANYWHERE:
             return owners[0]
@@ -195,7 +195,7 @@ class AtrLayout(Layout[AtrPlacement]):
         }
 
     def keep(self, after: StateView) -> StoredNotes:
-        """Return all segments that a stored tuple may depend on, as this batch had them; none before the first tuple."""
+        """Return all segments that a stored tuple may depend on, as this batch had them; none before any tuple."""
         latest, all_eras = after.latest, self.placement.eras
         if latest is None:
             return StoredNotes()

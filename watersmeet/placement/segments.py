@@ -165,6 +165,10 @@ class SegmentSearch(NamedTuple):
         """Return the search after one more batch: with the next length, once all state has segments of the last one.
 
         Throughput is rows per CPU second of the busiest node, since both copies and imbalance raise the latter.
+
+        Args:
+            state: The state after the batch.
+            end: Where the segments assigned so far end, and those of another length would begin.
         """
         rows = smooth(self.rows, sum(stream.rows for stream in state.streams))
         search = self._replace(rows=rows)

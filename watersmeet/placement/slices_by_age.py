@@ -165,7 +165,7 @@ def place_chunks(state: StateView, ring: Sequence[int], borders: Borders, stay: 
 
 
 def rows_between(state: StateView, places: Ints) -> tuple[tuple[int, int, int], ...]:
-    """Return how many rows move from which node to which; chunks that had several owners only lose copies."""
+    """Return the source, destination and rows of moves between nodes; chunks with several owners only lose copies."""
     homes = state.homes()
     moving = np.flatnonzero((places != homes) & (homes != ANYWHERE))
     pairs, which = np.unique(np.stack([homes[moving], places[moving]], axis=1), axis=0, return_inverse=True)

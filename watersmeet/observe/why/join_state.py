@@ -128,7 +128,7 @@ class JoinState:
         return {target.number: target for target in self.targets}
 
     def values(self, stored: StoredTuple) -> dict[str, pa.Array]:
-        """Return the columns of a tuple that state keeps, by name."""
+        """Return the columns of a tuple that state keeps, by name, each as an array of one value."""
         names, ref = self.query.streams[stored.stream].schema.names, np.array([stored.ref])
         fields = sorted(self.columns(stored.stream))
         return {names[field]: self.table.gather(Column(stored.stream, field), ref) for field in fields}
