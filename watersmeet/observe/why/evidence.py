@@ -134,7 +134,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """Count the results that contain some tuples, with others of the missing streams; if it can't, say why."""
+        """Count the results that contain some tuples, with others of the missing streams, or say why not."""
 
     def count_results(self, selectors: Sequence[TupleSelector]) -> ResultCount | None:
         """Count the results that contain the selected tuples; None if there is no way to tell."""

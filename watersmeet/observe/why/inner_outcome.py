@@ -77,7 +77,7 @@ class InnerOutcomes:
     def _describe_matching(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
-        """Return what became of tuples of all streams that pass all tests: they have joined, or the result is owed."""
+        """Return what became of tuples of all streams that pass all tests: they have joined, or that may be owed."""
         complete = latest_batches([row.batches for row in rows])
         if any(row.owed_since is not None and row.owed_since <= complete[1] for row in rows):
             when = self.evidence.tracer.formatter.format_time(max(row.ts for row in rows))
