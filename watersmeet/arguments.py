@@ -46,7 +46,7 @@ def is_number(value: object) -> bool:
 
 
 def suggest(name: object, choices: "list[str] | tuple[str, ...]") -> str:
-    """Return the choice that a name probably stands for, as a question after a space; empty if none is near.
+    """Return, as a question after a space, the choice that a name probably stands for; empty if none is near.
 
     >>> suggest("selectivty", ["given", "selectivity"])
     " Did you mean 'selectivity'?"
@@ -127,7 +127,7 @@ def _length(duration: object) -> int | None:
 
 @lru_cache
 def _parse(text: str) -> int | None:
-    """Return the microseconds of an interval such as `1 hour 30 minutes`; None if it can't be read as one."""
+    """Return the microseconds of an interval such as `1 hour 30 minutes` or `-5 s`; None if it can't be read as one."""
     text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
     sign, text = (-1, text.lstrip()[1:]) if text.lstrip().startswith("-") else (1, text)
     position, total = 0, Fraction(0)

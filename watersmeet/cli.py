@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
+    """Run a command; return the exit code: 0, or 2 for our errors, Spark's and the system's, with a sentence on stderr.
+
+    Ctrl-C counts as success; bad arguments end the process with code 2, and any other error is raised.
+    """
     options, rest = build_parser().parse_known_args(arguments)
     try:
         if options.run is _why:
@@ -139,7 +142,11 @@ def _why(options: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _parse_question(rest: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the values by stream and column in arguments such as `--a id=17`."""
+    """Return the values by stream and column in arguments such as `--a id=17`.
+
+    Raises:
+        DefinitionError: If an argument has another form.
+    """
     values: dict[str, dict[str, Any]] = {}
     words = [word for other in rest for word in (other.split("=", 1) if _is_joined(other) else [other])]
     for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
@@ -151,7 +158,10 @@ def _parse_question(rest: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _parse_values(stream: str, text: str) -> dict[str, Any]:
-    """Return the value of a column, `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`, as in Python."""
+    """Return values by column: of one, as in `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`.
+
+    Text that can't be read as several conditions is the value of the first column.
+    """
     from watersmeet.observe.why.question import parse_values
 
     column, _, value = text.partition("=")
@@ -221,7 +231,9 @@ def _parse_rate(stream: str, text: str) -> float:
 
 
 def load(target: str) -> "Join":
-    """Return the join that a file defines: `FILE`, or `FILE:NAME` if it isn't called `join`.
+    """Run a Python file and return the join that it defines: `FILE`, or `FILE:NAME` if it isn't called `join`.
+
+    [!] A function of that name is called; the file's folder stays on the import path.
 
     Raises:
         DefinitionError: If the file is missing or fails, or holds no join of that name.
@@ -245,7 +257,7 @@ def load(target: str) -> "Join":
 
 
 def _import_file(file: Path) -> ModuleType:
-    """Import a file as a module other than `__main__`, so that it starts nothing."""
+    """Run a file as a module other than `__main__`, which should start nothing; put its folder on the import path."""
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
@@ -255,6 +267,6 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _describe_place(file: Path, error: Exception) -> str:
-    """Return the file, and the line that failed."""
+    """Return the file, and its last line in the traceback if it has one there."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}, line {lines[-1]}" if lines else str(file)

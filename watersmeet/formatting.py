@@ -26,7 +26,7 @@ def format_time(time: int, zoned: bool = True) -> str:
 
 
 def value_at(values: pa.Array, at: int) -> Any:
-    """Return one of the values as a Python object; times that Python can't represent are numbers.
+    """Return one of the values as a Python object; times that Python can't represent are numbers in the type's unit.
 
     >>> value_at(pa.array([2**62], pa.timestamp("us", "UTC")), 0)
     4611686018427387904
@@ -48,7 +48,9 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def sanitize(text: str, allowed: str = "\n") -> str:
-    """Return a text without characters that control a terminal, which text from data may contain.
+    """Return a text with the replacement character for each character that is not printable, except `allowed`.
+
+    Such characters may control a terminal, and text from data may contain them.
 
     >>> sanitize("a\\x1b[31m\\u202eb")
     'a�[31m�b'
@@ -57,9 +59,10 @@ def sanitize(text: str, allowed: str = "\n") -> str:
 
 
 def abbreviate(text: str, limit: int = 40) -> str:
-    """Return an expression on one line.
+    """Return an expression on one line, without runs of whitespace.
 
-    If it is long, its parentheses are emptied from the inside out until it fits; failing that, it is cut off.
+    If it is longer than `limit` characters, its parentheses are emptied from the inside out until it fits; failing
+    that, it is cut off.
 
     >>> abbreviate("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
     '2 * 6371 * asin(sqrt(…))'
@@ -83,7 +86,7 @@ def _empty_parentheses(line: str, depths: Sequence[int], depth: int) -> str:
 
 
 def _raw_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with dates and timestamps replaced by the numbers that represent them."""
+    """Return a type with dates, timestamps and durations, nested ones too, replaced by the integers behind them."""
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
@@ -126,7 +129,7 @@ def format_number(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Return a number of bytes with its unit.
+    """Return a number of bytes with its unit, by powers of 1000.
 
     >>> format_bytes(1234567)
     '1.23 MB'

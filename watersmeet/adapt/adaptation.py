@@ -118,6 +118,8 @@ class AdaptationController:
     ) -> tuple[Option, AdaptationRecord]:
         """Return the option for a batch, and the record after it.
 
+        In a dry run the option is always the current one, but the record holds the change.
+
         Args:
             record: The record before it.
             batch: The batch.

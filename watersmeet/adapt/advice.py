@@ -86,7 +86,16 @@ def build_advice(sample: SampleMeasurements, settings: Settings, own: Auto | Non
 
 
 def check_streams(what: str, by_name: object, streams: Sequence[str]) -> None:
-    """Reject a value that is not a dict by the names of the join's streams."""
+    """Reject a value that is not a dict by the names of the join's streams.
+
+    Args:
+        what: How an error calls it.
+        by_name: The value.
+        streams: The names.
+
+    Raises:
+        DefinitionError: If it isn't one.
+    """
     if not isinstance(by_name, Mapping):
         raise DefinitionError(
             f"{what}={shorten(by_name)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
@@ -115,7 +124,7 @@ def _sample_notes(sample: SampleMeasurements) -> list[str]:
 
 
 def _row_notes(row: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return caveats at a multiple of the rate."""
+    """Return caveats at a multiple of the rate: that no allowed number of nodes keeps up, or what limits a ring."""
     notes, at = [], f"At {row['factor']}x the rate"
     nodes = f"{row['nodes']} node{'s' * (row['nodes'] > 1)}"
     late = f"{format_number(row['batchSeconds'])} s on {nodes} and the next is due after {settings.every:g} s"
@@ -171,7 +180,7 @@ def _measurement_lines(measurements: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row_cells(row: Mapping[str, Any]) -> list[str]:
-    """Return one load of a prediction as the texts of a table row, in the order of its columns."""
+    """Return the predictions at a multiple of the rate as the cells of a table row, in the order of `HEADINGS`."""
     numbers = [format_number(row[key]) for key in ("tuplesPerSecond", "resultsPerSecond")]
     most = [format_number(row[key]) for key in ("mostTuplesPerSecond", "mostResultsPerSecond", "stateRows")]
     bytes_ = [format_bytes(row[key]) for key in ("stateBytes", "networkBytesPerSecond")]

@@ -111,7 +111,7 @@ class AutoLayout(Layout[Placement]):
     limit: str = ""
 
     def facts(self, state: StateView) -> dict[str, Any]:
-        """Return the choice, its reason, the other candidates, and the facts of the chosen strategy."""
+        """Return the choice, its reason, the candidates if they were measured, and the facts of the chosen strategy."""
         record = self.choice.record
         changes = [change._asdict() for change in record.log if change.batch >= state.batch - 1]
         return {
@@ -189,7 +189,7 @@ class Auto(Strategy):
             raise DefinitionError(f"among={self.among!r}: name some of {', '.join(NAMES)}, as a tuple.")
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, if none of the strategies that it may choose can serve."""
+        """Return why none of the strategies that it may choose can serve; None if one can."""
         return None if eligible_strategies(state, self.among) else STRATEGIES[self.among[0]]().refusal(state)
 
     def describe(self) -> str:
@@ -227,12 +227,14 @@ class Auto(Strategy):
         return AutoLayout(inner.placement, inner, strategy.describe(), choice, limit, moves=inner.moves)
 
     def strategy_of(self, option: Option, relocation: Relocation = "auto") -> Strategy:
-        """Return the strategy of a candidate; a ring with the relocation."""
+        """Return the strategy of a candidate, with this one's requirements; a ring with the relocation."""
         terms = Requirements(self.weights, self.capacities, relocation)
         return STRATEGIES[option.name].configure(option.nodes, option.options, terms)
 
     def _relocation(self, state: StateView, option: Option, now: int) -> Relocation:
         """Return how a ring's state follows a change; state that never expires or is on excess nodes must move.
+
+        The option, unless that is `auto` and the number of nodes changes.
 
         Args:
             state: The state.
@@ -253,7 +255,11 @@ class Auto(Strategy):
     # -- choosing
 
     def choose(self, state: StateView) -> StrategyChoice:
-        """Return the choice for the next batch; pure, so that `explain` and the plan agree."""
+        """Return the choice for the next batch; pure, so that `explain` and the plan agree.
+
+        The first choice, the first measured one, and one in place of a choice no longer allowed are made at once; other
+        changes are the controller's.
+        """
         # Costs are seconds for a second of event time: while it stands still, they mean nothing.
         before, is_measured = AutoNotes.read(state.notes), parameters.has_measurements(state) and state.advance > 0
         pricing = self.pricing(state, before.option if before else None)
@@ -285,7 +291,7 @@ class Auto(Strategy):
 def _add_immediate_change(
     record: AdaptationRecord, state: StateView, before: AutoNotes | None, option: Option, why: str
 ) -> AdaptationRecord:
-    """Return the record with a change made without waiting; the first choice of all is not a change."""
+    """Return the record with a change made without waiting; as it is if there was no choice before, or the same one."""
     if before is None or before.option.label == option.label:
         return record
     return record.add(describe_change(state.batch, before.option, option, why))

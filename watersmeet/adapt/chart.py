@@ -28,6 +28,12 @@ def draw(
 ) -> None:
     """Write a chart: the seconds of a batch by nodes, with the recommended ones marked, and state and network by rate.
 
+    Args:
+        path: The file; its ending says in which format.
+        rows: The recommendation and predictions for each multiple of the rate.
+        curves: For each multiple the seconds of a batch by the number of nodes.
+        every: The seconds from one batch to the next.
+
     Raises:
         DefinitionError: If matplotlib is missing, or doesn't know the format.
     """

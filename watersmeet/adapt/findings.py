@@ -62,7 +62,7 @@ def _check_ties(query: Query) -> Iterator[Finding]:
 
 
 def check_slots(nodes: int | None, slots: int | None) -> Iterator[Finding]:
-    """Yield a finding if a strategy has more nodes than tasks run at once."""
+    """Yield a finding if a strategy has more nodes than tasks run at once; nothing if one of the numbers is unknown."""
     if nodes is not None and slots is not None and nodes > slots:
         yield Finding(
             "note",
@@ -77,7 +77,7 @@ def check_delay(stream: StreamSpec, times: Ints) -> Iterator[Finding]:
 
     Args:
         stream: The stream.
-        times: Event times of a sample, in order of arrival.
+        times: Event times of a sample, in microseconds, in order of arrival.
     """
     if not len(times):
         return
@@ -94,11 +94,11 @@ def check_delay(stream: StreamSpec, times: Ints) -> Iterator[Finding]:
 
 
 def check_predicate_costs(predicates: Mapping[str, Mapping[str, Any]], seconds: float) -> Iterator[Finding]:
-    """Yield a finding for a Python predicate that takes most of the time.
+    """Yield a finding for each Python predicate that takes most of the time.
 
     Args:
         predicates: Pairs evaluated, matches and milliseconds, by predicate.
-        seconds: The time of the whole sample.
+        seconds: The time that the run over the whole sample took.
     """
     for name, cost in predicates.items():
         in_predicate = cost["ms"] / 1000

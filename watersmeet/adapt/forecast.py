@@ -117,6 +117,9 @@ class Forecast:
 
     Attributes:
         strategy: The strategy that chooses what is recommended.
+
+    Raises:
+        DefinitionError: If a stream's rate is neither measured nor given.
     """
 
     def __init__(self, sample: SampleMeasurements, settings: Settings) -> None:
@@ -129,7 +132,11 @@ class Forecast:
             raise DefinitionError(f"The sample shows no rate of stream '{silent[0]}'; give it: rates={{...}}.")
 
     def _parameters(self, master: int | None) -> parameters.Parameters:
-        """Return the parameters at the current rate, with full windows."""
+        """Return the parameters at the rates of the sample or the settings, with full windows and whole tables.
+
+        Args:
+            master: A stream that all others are to probe first; None for none.
+        """
         sample, settings = self._sample, self._settings
         p = parameters.fill_windows(parameters.measure(self._state, master), sample.fill_seconds)
         rates = [settings.rates.get(name, rate) for name, rate in zip(self._state.names, p.rates, strict=True)]
@@ -148,7 +155,7 @@ class Forecast:
     # -- recommendations
 
     def row(self, factor: int) -> dict[str, Any]:
-        """Return the recommendation and predictions at a multiple of the rate."""
+        """Return the recommendation and predictions at a multiple of the rate, as `Advice.rows` holds them."""
         best, p = self.choose(self.strategy, factor), self._parameters_at(factor)
         fastest = self.choose(replace(self.strategy, goal="latency", within=None), factor)
         most, cost = self._parameters_at(self._highest_factor(best)), best.breakdown
@@ -179,7 +186,10 @@ class Forecast:
         return self._seconds(factor, self._settings.max_nodes)
 
     def choose(self, auto: Auto, factor: int) -> Option:
-        """Return the option that Auto would choose at a multiple of the rate, with the time of its batches as cost."""
+        """Return the option that Auto would choose at a multiple of the rate.
+
+        Its cost is the time of its batches, whatever the goal: the seconds for a second of event time.
+        """
         pricing = auto.pricing(self._state, measure=partial(self._parameters_at, factor))
         best = pricing.best(auto.max_nodes, auto.among)[0]
         return self._pricing(factor).price(best.name, best.nodes, best.options)
@@ -202,7 +212,10 @@ class Forecast:
         return dict(sorted(seconds.items()))
 
     def _highest_factor(self, option: Option) -> float:
-        """Return the highest multiple of the rate at which a batch takes no longer than the time until the next."""
+        """Return the highest multiple of the rate at which a batch takes no longer than the time until the next.
+
+        At most about `MOST`; 0 if it takes longer even at `LEAST`.
+        """
 
         def keeps_up(factor: float) -> bool:
             return self._pricing(factor).price(option.name, option.nodes, option.options).cost <= 1

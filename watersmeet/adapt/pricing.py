@@ -59,6 +59,8 @@ class Pricing:
     def best(self, most: int, among: Sequence[str] = NAMES) -> list[Option]:
         """Return every strategy with its best number of nodes, in order of preference.
 
+        The first is the best of those that are eligible, of which there must be one.
+
         Args:
             most: The most nodes.
             among: The strategies that may be chosen.
@@ -73,7 +75,13 @@ class Pricing:
         return [first, *sorted((option for option in best if option is not first), key=preference)]
 
     def candidates(self, name: str, least: int, most: int) -> Iterator[Option]:
-        """Yield a strategy on each number of nodes worth trying, with each of its options."""
+        """Yield a strategy on each number of nodes worth trying, with each of its options.
+
+        Args:
+            name: The strategy.
+            least: 1 to try it on one node even if it is not meant for that.
+            most: The most nodes.
+        """
         kind = STRATEGIES[name]
         one = [1] if kind.ONE_NODE or least == 1 else []
         for nodes in (*one, *_node_counts(kind.most_nodes(self._basis, most), self._dense)):
@@ -81,7 +89,7 @@ class Pricing:
                 yield self.price(name, nodes, options)
 
     def price(self, name: str, nodes: int, options: Options) -> Option:
-        """Return a candidate with its cost."""
+        """Return a candidate with its cost by the goal and, if batches have a time limit, a price to compare it by."""
         p, cost = self._pricer(name)(nodes, options)
         has_limit = self._within is not None and not isinf(p.advance)
         price = self._timeliness(name, nodes, cost.seconds(p, self._weights) * p.advance) if has_limit else None
@@ -97,7 +105,7 @@ class Pricing:
         return longest_ring(self._basis.parameters(None), self._basis.bandwidth)
 
     def _timeliness(self, name: str, nodes: int, seconds: float) -> float:
-        """Return the price of an option if batches have a time limit: its nodes, or by how much it is late.
+        """Return the price of an option whose batches take this many seconds: its nodes, or by how much it is late.
 
         Fewer nodes than now must be in time by a margin, or they would soon be increased again. An option that is late
         like the current one must be less late by a margin to be worth a change.

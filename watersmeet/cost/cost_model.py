@@ -84,7 +84,7 @@ class StrategyCost:
 
 
 def start_seconds(nodes: int, stages: int, cores: float) -> float:
-    """Return the seconds that it takes to start the tasks of a batch.
+    """Return the seconds that it takes to start the tasks of a batch, for each stage one on each node.
 
     >>> round(start_seconds(4, 2, cores=2), 2)
     0.28
@@ -190,6 +190,8 @@ def cover_sizes(nodes: int) -> tuple[int, int]:
 def hash_cost(p: Parameters, nodes: int, copies: Sequence[int], shared: bool) -> StrategyCost:
     """Return the cost by hash: a probe looks into one of N buckets, and each row is sent once per hop.
 
+    Where tasks share their state, buckets save no work.
+
     Args:
         p: The parameters.
         nodes: How many nodes there are.
@@ -230,7 +232,7 @@ def _sliced_cost(p: Parameters, nodes: int, reach: Iterable[float], share: Itera
 
 
 def _slices_probed(p: Parameters, nodes: int) -> list[float]:
-    """Return how many shared slices a batch's probes of each stream reach."""
+    """Return how many shared slices a batch's probes of each stream reach; all, if time sets no limit."""
     longest = max((p.span(at) for at in p.streams if not isinf(p.span(at))), default=inf)
     if isinf(longest) or not longest or isinf(p.advance):
         return [float(nodes)] * len(p.rates)

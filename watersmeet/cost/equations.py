@@ -25,7 +25,11 @@ Goal = Literal["throughput", "latency"]
 
 
 def check_goal(goal: object) -> None:
-    """Reject an unknown goal."""
+    """Reject an unknown goal.
+
+    Raises:
+        DefinitionError: If it is unknown.
+    """
     if goal not in get_args(Goal):
         raise DefinitionError(f"goal={goal!r} is unknown; use one of {', '.join(get_args(Goal))}.")
 
@@ -107,7 +111,7 @@ def ring_latency(p: Parameters, lengths: Sequence[int]) -> float:
 
 
 def bandwidth(p: Parameters, nodes: int) -> float:
-    """Return the bytes a second, by equation 6, with which no node waits for rows."""
+    """Return the bytes a second, by equation 6, with which no node waits for rows; infinite if pairs take no time."""
     busy = p.pair_seconds * min(p.window_rows) / nodes
     return p.row_bytes / busy if busy else inf
 
@@ -136,7 +140,7 @@ def network_bytes(p: Parameters, nodes: int) -> float:
 
 
 def best_nodes(p: Parameters, most: int, goal: Goal = "throughput", available: float = inf) -> int:
-    """Return the ring's best length (section 5.2), the shortest of equals.
+    """Return the ring's best length (section 5.2), the shortest of equals; 1 if the network can feed no ring.
 
     Args:
         p: The parameters.
@@ -174,7 +178,7 @@ def ring_lengths(p: Parameters, most: int, goal: Goal = "throughput") -> tuple[i
 
 
 def _selectivity(p: Parameters, stream: int) -> float:
-    """Return S̄_i: the average selectivity of the steps that probe a stream."""
+    """Return S̄_i: the average selectivity of the steps that probe a stream, of which there must be one."""
     steps = [
         matching
         for order, row in zip(p.orders, p.selectivities, strict=True)

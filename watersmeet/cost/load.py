@@ -23,6 +23,12 @@ def loads(
 ) -> list[float]:
     """Return the load of each node, relative to its capacity; 0 for nodes without measurements.
 
+    Args:
+        usage: What each node used; it may have been on more nodes, which count in the totals.
+        nodes: How many nodes there are.
+        weights: What CPU, memory and network count.
+        capacities: The capacity of each node, relative to the others; empty if all are alike.
+
     >>> loads([Usage(3, 10, 0), Usage(1, 10, 0)], 3)
     [1.25, 0.75, 0.0]
     """
@@ -88,7 +94,7 @@ class NodeLoads:
         return sorted(range(len(self._loads)), key=self._loads.__getitem__)
 
     def costs(self) -> list[float]:
-        """Return the cost of each node in a cover."""
+        """Return the cost of each node in a cover: its load, but not less than a part of the average."""
         least = LEAST_COST * sum(self._loads) / len(self._loads) or 1.0
         return [max(load, least) for load in self._loads]
 

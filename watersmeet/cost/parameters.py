@@ -56,7 +56,7 @@ def fit_pace(batches: Sequence[BatchWork]) -> Pace:
 
 
 def _least_squares(rows: Floats, values: Floats) -> Floats:
-    """Return the best solution without a negative part, trying every choice of the parts that aren't 0."""
+    """Return the x without negative parts that minimises |rows x - values|, trying every choice of parts above 0."""
     scale = np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
     width, best, least = rows.shape[1], np.zeros(rows.shape[1]), np.inf
     for columns in (list(choice) for size in range(1, width + 1) for choice in combinations(range(width), size)):
@@ -245,7 +245,10 @@ def fill_windows(p: Parameters, seconds: float) -> Parameters:
 
 
 def with_pace(p: Parameters, pace: Pace) -> Parameters:
-    """Return the parameters with the times of tuples and pairs that were fitted to batches of different sizes."""
+    """Return the parameters with the times of tuples and pairs that were fitted to batches of different sizes.
+
+    The time of a batch is not used.
+    """
     insert = max(0.0, pace.tuple_seconds - p.purge_seconds)
     return replace(p, pair_seconds=pace.pair_seconds, insert_seconds=insert)
 
@@ -290,7 +293,12 @@ def measure(state: StateView, master: int | None = None) -> Parameters:
 
 
 def _rate(stream: StreamView, now: int | None) -> float:
-    """Return λ_i; 0 for a table, and for a stream that has been silent for longer than its window."""
+    """Return λ_i: as measured, or `RATE` before the first batch; 0 for a table or a stream silent beyond its window.
+
+    Args:
+        stream: The stream.
+        now: The latest event time of all streams, in microseconds; None before the first batch.
+    """
     if stream.table:
         return 0.0
     if now is None or stream.latest is None:
@@ -311,7 +319,10 @@ def _seconds(time: int | None) -> float:
 
 
 def _pair_seconds(state: StateView) -> float:
-    """Return T_j: the CPU time of the last batches, without that of storing tuples, per pair looked at."""
+    """Return T_j: the CPU time of the last batches per pair looked at, without that of tasks and of storing tuples.
+
+    With few pairs, it stays close to `PAIR_SECONDS`.
+    """
     cpu, pairs = sum(usage.cpu for usage in state.usage), sum(hop.pairs for hop in state.hops)
     if not cpu:
         return PAIR_SECONDS
@@ -338,7 +349,8 @@ def _with_orders(p: Parameters, state: StateView, master: int | None) -> Paramet
 def _course(p: Parameters, state: StateView, origin: int, first: int | None) -> Iterator[tuple[int, float]]:
     """Yield the streams that tuples of a stream probe, each with the matches of one partial result.
 
-    The next stream is the one that most partial results probed in the last batches, else the one with fewest matches.
+    The next stream is the one that most partial results probed in the last batches, else the one with fewest matches;
+    `first`, if given, comes before all.
     """
     joined = frozenset({origin})
     while len(joined) < len(p.rates):

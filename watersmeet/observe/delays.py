@@ -10,7 +10,7 @@ from watersmeet.arguments import LONGEST
 
 
 def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | None:
-    """Return the least value that covers a share of all weights; None if there are no weights.
+    """Return the least value up to which values have a share of all weights; None if all weights are 0.
 
     >>> quantile([(3.0, 90), (1.0, 10)], 0.05), quantile([(3.0, 90), (1.0, 10)], 0.5), quantile([], 0.5)
     (1.0, 3.0, None)
@@ -25,7 +25,9 @@ def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | Non
 
 
 def lost_by_delay(latest: int, times: NDArray[np.int64]) -> Counter[int]:
-    """Return how many rows each delay would have kept that shorter ones would not, rounded up to two digits.
+    """Return how many rows each delay would have kept that shorter ones would not.
+
+    Delays are in microseconds, rounded up to two digits, at most `LONGEST`.
 
     [!] Rounding bounds their number: with broken clocks, every row would need a delay of its own.
 

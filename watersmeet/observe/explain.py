@@ -22,13 +22,16 @@ from watersmeet.state.manifest.view import HopView
 def explain(
     query: Query, strategy: Strategy, ordering: Ordering, manifest: Manifest | None = None, host: Host = UNKNOWN
 ) -> str:
-    """Return the streams, the strategy, and for each stream the hops of its tuples.
+    """Return how a join runs, as text: its streams, the strategy, and for each stream the hops of its tuples.
+
+    Spark's part, the reasons for what is kept, and the funnel of the last batch follow where there are any.
 
     Args:
         query: The join.
         strategy: Decides where tuples are kept.
         ordering: Decides in which order streams are probed.
-        manifest: The state of a running join, to explain the orders of its next batch and show what its hops did.
+        manifest: The state of a running join, to explain the orders of its next batch and show what its hops did; None
+            for a join that has not started.
         host: Where it runs, or would.
     """
     manifest = manifest or start(query)
@@ -91,7 +94,12 @@ OPTIONAL_MEANINGS = {
 
 
 def _explain_optional(query: Query, order: JoinOrder) -> Iterator[str]:
-    """Yield how combinations of the required streams are found, and then their partners."""
+    """Yield how the combinations of the required streams are found, when, and then their partners.
+
+    Args:
+        query: The join that finds the combinations: one of the `sides` of a join with optional streams.
+        order: In which order streams are probed.
+    """
     members, early = query.members, [*query.optional.values()] == ["semi"]
     for origin in members:
         course = tuple(at for at in order.orders(origin)[0] if at in members)
@@ -109,7 +117,7 @@ def _explain_optional(query: Query, order: JoinOrder) -> Iterator[str]:
 
 
 def _describe_funnel(manifest: Manifest) -> Iterator[str]:
-    """Yield what the tests of the last batch let through."""
+    """Yield what the tests of the last batch let through; nothing if no pair was proposed and no near-miss recorded."""
     hops_of_batch = manifest.progress.get("funnel", ())
     hops = [hop for hop in hops_of_batch if hop["into"] or any(test.get("missed") for test in hop["tests"])]
     if hops:
@@ -119,7 +127,7 @@ def _describe_funnel(manifest: Manifest) -> Iterator[str]:
 
 
 def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
-    """Yield what Spark computes from a stream's tuples when they come in."""
+    """Yield what Spark computes from a stream's tuples when they come in; auxiliary columns are left out."""
     first = len(stream.schema)
     positions_of_tests = {test.holds for test in stream.tests}
     for at, hidden in enumerate(stream.hidden, first):
@@ -154,7 +162,7 @@ def _explain_spark(query: Query) -> Iterator[str]:
 
 
 def _advise(query: Query, opaque: Conjunct) -> str:
-    """Return what would leave Spark less to decide."""
+    """Return advice on what would leave Spark less to decide, given the other conjuncts on the same streams."""
     others = [c for c in query.conjuncts if not c.opaque and c.streams & opaque.streams and len(c.streams) > 1]
     names = " and ".join(query.streams[at].name for at in sorted(opaque.streams))
     if not others:
@@ -200,7 +208,7 @@ def _describe_matches(expected: float | None, measured: HopView | None) -> str:
 
 
 def draw_join_tree(tree: JoinTree, state: Manifest) -> list[str]:
-    """Return a tree of joins as lines, with what each did last; none for a single join."""
+    """Return a tree of joins as lines, with what each did in its last batch; no lines for a single join."""
     return list(_draw_join(tree, state, "", "", "results")) if tree.inner else []
 
 

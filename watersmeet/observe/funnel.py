@@ -18,7 +18,9 @@ the last."""
 
 
 def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dict[str, Any]]:
-    """Return the work of the hops of a batch, over all orders, courses and nodes; shorter combinations first.
+    """Return the work of the hops of a batch, over all orders, courses and nodes; hops from fewer streams come first.
+
+    Hops that nothing probed are left out.
 
     Each hop has the `stream` that was probed, `from` which others, the pairs `inTime`, the pairs that access paths
     proposed (`into`), and `tests`: each with its name, its kind, the pairs that came (`in`) and passed (`out`), `ms`.
@@ -56,7 +58,7 @@ def _test_entry(name: str, kind: str, counts: TestCounts) -> dict[str, Any]:
 
 
 def _test_entries(query: Query, work: HopWork, misses: Misses, most: int) -> list[dict[str, Any]]:
-    """Return the conjuncts that were tested, in the order in which most pairs met them.
+    """Return entries for the conjuncts that were tested, in the order in which most pairs met them.
 
     A test sees the pairs that passed those before it, so each has fewer than the one before. Predicates are called in
     the order of their cost, which may change from block to block.
@@ -81,9 +83,10 @@ def _kind(conjunct: Conjunct) -> str:
 
 
 def _split(texts: Texts, whole: TestCounts, samples: Mapping[str, TestCounts]) -> Iterator[tuple[Texts, TestCounts]]:
-    """Yield what each of the conjuncts let through that were tested at once: the total, divided as in samples.
+    """Yield what each of several conjuncts that were tested at once let through, and its share of the time.
 
-    Where DuckDB joined all blocks with whole chunks there are no samples, and they stay together.
+    These are estimates, which divide the total as in samples. Where DuckDB joined all blocks with whole chunks there
+    are no samples, and the conjuncts stay together.
     """
     parts = [samples.get(text, TestCounts()) for text in texts]
     if len(texts) == 1 or not parts[0].pairs_in:
@@ -100,7 +103,7 @@ def _split(texts: Texts, whole: TestCounts, samples: Mapping[str, TestCounts]) -
 
 
 def format_funnel(hop: Mapping[str, Any]) -> list[str]:
-    """Return a hop of a funnel as lines of text."""
+    """Return a hop of a funnel as lines of text: a heading, then a line for each test, with a few near-misses below."""
     head = (
         f"  {' and '.join(hop['from'])} -> {hop['stream']}: {hop['into']:,} pairs proposed, {hop['inTime']:,} in time"
     )

@@ -27,7 +27,7 @@ RADII = ((6_300, 6_400), (6_300_000, 6_400_000), (3_900, 4_000))
 
 
 def find_hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the hints that the funnel of a batch suggests, a sentence or two each."""
+    """Return the hints that the funnel of a batch suggests, a sentence or two each; none if no conjunct dominates."""
     total = sum(test["ms"] for hop in funnel for test in hop["tests"])
     conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
     totals: dict[str, dict[str, float]] = {}
@@ -53,7 +53,10 @@ def _dominates(conjunct: Conjunct, work: Mapping[str, float], total: float) -> b
 
 
 def _hint(query: Query, conjunct: Conjunct) -> str:
-    """Return a hint, without figures: it is given only once, and they are in the funnel."""
+    """Return the hint on a conjunct: a condition that follows from it, or advice to find one.
+
+    It has no figures: it is given only once, and they are in the funnel.
+    """
     problem = f"`{_shorten(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
     narrower = narrower_condition(conjunct.text)
     if narrower is not None:
@@ -71,7 +74,7 @@ def _shorten(text: str, limit: int = 80) -> str:
 
 
 def narrower_condition(text: str) -> str | None:
-    """Return a condition that follows from a limit on a distance, and that an index can look up.
+    """Return a condition that follows from a limit on a distance, and that an index can look up; None if none does.
 
     >>> narrower_condition("sqrt(pow(a.x - b.x, 2) + pow(a.y - b.y, 2)) < 5")
     'abs(a.x - b.x) <= 5'
@@ -99,7 +102,10 @@ def _number(node: exp.Expr) -> float | None:
 
 
 def _great_circle(distance: exp.Expr, limit: float) -> str | None:
-    """Return the difference in latitude that a great circle allows: cosines are taken of latitudes."""
+    """Return the condition on the difference in latitude that a great circle allows; None if it isn't one.
+
+    It has to name the radius of the earth and take the cosines of two columns: these are the latitudes.
+    """
     names = {name for node in distance.walk() if (name := _name(node))}
     radius = next((r for node in distance.walk() if (r := _radius(node)) is not None), None)
     if radius is None or not {"sin", "cos"} <= names or not names & {"asin", "acos", "atan2"}:
@@ -114,7 +120,7 @@ def _great_circle(distance: exp.Expr, limit: float) -> str | None:
 
 
 def _radius(node: exp.Expr) -> float | None:
-    """Return a number that is the earth's radius, or its diameter."""
+    """Return the earth's radius if a node is that number or twice it, in one of several units; None otherwise."""
     value = _number(node) if isinstance(node, exp.Literal) else None
     for low, high in RADII:
         if value is not None and low <= value <= high:
@@ -144,7 +150,10 @@ def _column(node: exp.Expr | None) -> exp.Column | None:
 
 
 def _find_axis_difference(distance: exp.Expr, limit: float) -> str | None:
-    """Return the difference along one axis that a distance allows: by `sqrt`, by `hypot`, or squared."""
+    """Return the condition on the difference along one axis that a distance allows; None if it isn't one.
+
+    Distances are written with `sqrt`, with `hypot`, or squared, in which case so is the limit.
+    """
     name, bound = _name(distance), limit
     if name == "hypot":
         arguments = distance.expressions or [distance.this, distance.args.get("expression")]
@@ -170,7 +179,7 @@ def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _find_squared_difference(node: exp.Expr) -> str | None:
-    """Return the difference whose square a term is."""
+    """Return the difference whose square a term is; None if it is none."""
     if isinstance(node, exp.Mul) and node.this.unnest() == node.expression.unnest():
         return _find_difference(node.this)
     if isinstance(node, exp.Pow) and _number(node.expression) == 2:
@@ -179,7 +188,7 @@ def _find_squared_difference(node: exp.Expr) -> str | None:
 
 
 def _find_difference(node: exp.Expr | None) -> str | None:
-    """Return a difference of two columns of different streams, as it is written."""
+    """Return a difference of two columns of different streams, as it is written; None for anything else."""
     bare = None if node is None else node.unnest()
     sides = [bare.this.unnest(), bare.expression.unnest()] if isinstance(bare, exp.Sub) else []
     if len(sides) != 2 or not all(isinstance(side, exp.Column) and side.table for side in sides):
@@ -189,7 +198,7 @@ def _find_difference(node: exp.Expr | None) -> str | None:
 
 
 def _round_up(value: float) -> str:
-    """Return a number rounded up to three digits.
+    """Return a number above 0 rounded up to three digits, always to a larger number; 0 for any other.
 
     >>> _round_up(0.0179864), _round_up(1234.5)
     ('0.0180', '1240')

@@ -25,8 +25,8 @@ def needed_delay(state: StreamState, mark: int | None, watermark: int | None, in
 
     Args:
         state: The stream's state before the batch.
-        mark: Its watermark then.
-        watermark: The join's watermark then.
+        mark: Its watermark then, in microseconds; None if it had none.
+        watermark: The join's watermark then; None if it had none.
         intake: What the batch brought of it.
     """
     passed_by = state.idle or mark is None or watermark is None or watermark > mark
@@ -37,7 +37,7 @@ def needed_delay(state: StreamState, mark: int | None, watermark: int | None, in
 
 
 def warn_late_rows(batches: Sequence[Progress], share: float = LATE_SHARE, recent: int = RECENT) -> list[Notice]:
-    """Return a warning for each stream with many late rows, inner joins included.
+    """Return a warning for each stream with many late rows, inner joins included; rounds don't count as batches.
 
     Args:
         batches: The progress of batches, oldest first, as manifests hold it.
@@ -49,7 +49,10 @@ def warn_late_rows(batches: Sequence[Progress], share: float = LATE_SHARE, recen
 
 
 def _warn_streams(batches: Sequence[Progress], share: float, within: str) -> list[Notice]:
-    """Return a notice for each stream with too large a share of late rows, those of inner joins included."""
+    """Return a notice for each stream with too large a share of late rows, those of inner joins included.
+
+    `within` is the path of the join in the tree, such as `ab/`; empty for the outermost.
+    """
     if not batches:
         return []
     notices = []
@@ -75,7 +78,7 @@ def _describe_lateness(name: str, within: str, rows: int, late: int, parts: Sequ
 
 
 def _advise_delay(parts: Sequence[Progress]) -> str:
-    """Return the clause that says which delay would have kept the late rows, or why none would."""
+    """Return the clause that says which delay would have kept nearly all late rows, or why none would."""
     needs = [(part["neededDelayMs"], part["late"]) for part in parts if part.get("neededDelayMs")]
     delay = quantile(((delays["p99"], late) for delays, late in needs), KEPT_SHARE)
     if delay is None and any(part["late"] and "neededDelayMs" not in part for part in parts):

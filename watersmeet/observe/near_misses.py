@@ -29,7 +29,7 @@ def render_samples(
     hops: Mapping[Hop, Mapping[str, ConjunctNearMisses]],
     shown_columns: frozenset[str] | None,
 ) -> dict[Hop, Misses]:
-    """Return near-misses as samples of rows.
+    """Return near-misses as samples of rows; reads the columns to show from the chunks.
 
     Args:
         query: The join.
@@ -46,7 +46,7 @@ def render_samples(
 def _render_sample(
     query: Query, table: ChunkTable, near_misses: ConjunctNearMisses, shown_columns: frozenset[str] | None
 ) -> list[Miss]:
-    """Return the near-misses of a conjunct, leaving out those of which nothing may be shown."""
+    """Return the near-misses of a conjunct as text, leaving out those of which nothing may be shown."""
     misses: list[Miss] = [
         {value.text: text for value, text in compared.items() if _may_show(query, value, shown_columns)}
         for compared in near_misses.values
@@ -63,7 +63,7 @@ def _render_sample(
 
 
 def _may_show(query: Query, value: ComparedValue, shown_columns: frozenset[str] | None) -> bool:
-    """Tell whether a value that a conjunct compares is shown: only if all columns that it reads are."""
+    """Tell whether a value that a conjunct compares is shown: it must tell something, and all its columns be shown."""
     own = [c for c in value.columns if c.field < len(query.streams[c.stream].schema)]
     names = {query.streams[c.stream].schema.field(c.field).name.lower() for c in own}
     is_allowed = shown_columns is None or (len(own) == len(value.columns) and names <= shown_columns)

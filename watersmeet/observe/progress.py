@@ -37,7 +37,7 @@ def batch_progress(
     purged: int,
     usages: Sequence[Usage],
 ) -> dict[str, Any]:
-    """Return the progress of a batch, with times in microseconds.
+    """Return the progress of a batch without its inner joins, with event times in microseconds.
 
     Args:
         before: The state before it.
@@ -97,7 +97,7 @@ def batch_progress(
 def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the progress of a batch, with that of each inner join under the name of its stream.
 
-    [!] Rows that must not vanish silently are counted for all joins together.
+    [!] Rows that must not vanish silently are counted for all joins together, with their samples; so are hints.
     """
     if not inner:
         return dict(own)
@@ -108,7 +108,7 @@ def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]
 
 
 def _choose_samples(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return samples of refused rows: as many for each reason, or for each stream where rows were denied."""
+    """Return at most `SAMPLES` rows for each reason of refusal; for each stream where they were denied or orphans."""
     by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for sample in samples:
         by_reason[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
@@ -118,7 +118,7 @@ def _choose_samples(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _streams(
     before: Manifest, manifest: Manifest, plan: BatchPlan, stream_intakes: Sequence[StreamIntake]
 ) -> dict[str, dict[str, Any]]:
-    """Return what became of each stream's rows, its latest time and its watermark."""
+    """Return what became of each stream's rows, its latest time, its watermark and the delay its late rows needed."""
     marks = stream_marks(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner))
     marks_before = stream_marks(plan.query, before.streams, inner_marks(plan.query, before.inner))
     before_by_stream = zip(before.streams, marks_before, strict=True)
@@ -182,7 +182,10 @@ def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], usages: Sequence[Usa
 
 
 def changed_decisions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the decisions that changed since the batch before, each with its old and its new value."""
+    """Return the decisions that changed since the batch before, each with its old and its new value.
+
+    One that was not made before has no old value and is left out.
+    """
     old, new = ({"order": p.get("order"), **p.get("placement", {})} for p in (before, now))
     return {
         name: [old[name], new[name]] for name in DECISIONS if old.get(name) and old[name] != new.get(name, old[name])

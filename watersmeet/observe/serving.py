@@ -60,7 +60,7 @@ class ViewCache:
         return self.draw(lambda view: view)
 
     def draw(self, make: Callable[[DashboardView], Drawing]) -> Drawing:
-        """Return what a function makes of the current view.
+        """Return what a function makes of the current view, which is read again if it is older than `FRESH` seconds.
 
         Raises:
             WatersmeetError: If there is none, or the checkpoint makes no sense.
@@ -80,7 +80,7 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
         checkpoint: The query's checkpointLocation.
         every: Seconds between two views.
         once: Whether to show one view only.
-        console: Where to show it.
+        console: Where to show it; None for the standard output.
 
     Raises:
         WatersmeetError: If the checkpoint doesn't exist, or the interval is out of range.
@@ -101,7 +101,9 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
 
 
 def serve(checkpoint: str, port: int = 0) -> "PageServer":
-    """Return a server of the page, on this host's loopback alone; `address` says where it is.
+    """Return a server of the page, bound to this host's loopback alone; `address` says where it is.
+
+    The caller runs it, with `serve_forever`. Reads the checkpoint once, to reject one that can't be shown.
 
     Args:
         checkpoint: The query's checkpointLocation.
@@ -145,7 +147,7 @@ class PageServer(ThreadingHTTPServer):
         super().__init__((LOOPBACK, port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log errors, but not that a browser has disconnected."""
+        """Print an error of a request to stderr, but not that a browser has disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -155,7 +157,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
     def admits(self, host: str, token: str) -> bool:
-        """Tell whether a request may be answered."""
+        """Tell whether a request may be answered: it has the token, and names a host that the address could name."""
         is_known_host = host in (f"{LOOPBACK}:{self.server_port}", f"localhost:{self.server_port}")
         return hmac.compare_digest(token.encode(), self.token.encode()) and is_known_host
 
@@ -195,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps({"error": message}).encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None) -> None:
-        """Send a response that must not be cached or embedded elsewhere."""
+        """Send a response that must not be cached or embedded elsewhere; `more` are further headers."""
         self.send_response(status)
         always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
         always |= {"Cross-Origin-Resource-Policy": "same-origin", "Content-Length": str(len(body))}

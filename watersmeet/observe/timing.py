@@ -15,10 +15,10 @@ PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 def time_steps(offered: float, began: float, jobs_ended: float, published: float) -> dict[str, Any]:
-    """Return when a batch was offered and how long its steps took.
+    """Return when a batch was offered, as text, and how long its steps took, in milliseconds.
 
     Args:
-        offered: When it was offered, in seconds since the epoch.
+        offered: When it was offered, in seconds since the epoch, as are all others.
         began: When its first job began.
         jobs_ended: When its last job ended.
         published: When its results were in the sink.
@@ -38,11 +38,12 @@ def time_steps(offered: float, began: float, jobs_ended: float, published: float
 def measure_latency(read_times: Iterable[tuple[float, int]], now: float) -> dict[str, float]:
     """Return percentiles of the time from when a task read a tuple to when its results were in the sink.
 
-    Waiting in the source is not included: see docs/latency.md.
+    They are in milliseconds; there are none if no tuple was read. Waiting in the source is not included: see
+    docs/latency.md.
 
     Args:
-        read_times: When blocks of tuples were read, and how many tuples.
-        now: When the results were in the sink.
+        read_times: When blocks of tuples were read, in seconds, and how many tuples.
+        now: When the results were in the sink, by the same clock.
 
     >>> measure_latency([(10.0, 90), (12.0, 10)], now=13.0)
     {'p50': 3000.0, 'p95': 3000.0, 'p99': 3000.0}
@@ -53,7 +54,7 @@ def measure_latency(read_times: Iterable[tuple[float, int]], now: float) -> dict
 
 
 def describe_freshness(progress: Mapping[str, Any]) -> list[str]:
-    """Return the times of the last batch and of its rows as a line; no line before the first batch.
+    """Return the times of the last batch and of its rows as a line; no line if one of them isn't recorded.
 
     >>> describe_freshness({"batchId": 7, "durationMs": {"total": 320.0}, "latencyMs": {"p50": 250.4, "p99": 300.0}})
     ['batch 7 took 320 ms; latency from reading a row to its results in the sink: 250 ms, for 99 % at most 300 ms']
@@ -70,13 +71,15 @@ def describe_freshness(progress: Mapping[str, Any]) -> list[str]:
 def check_overdue(
     tree: JoinTree, before: Manifest, after: Manifest, due: float | None, seconds: float
 ) -> tuple[Manifest, list[str]]:
-    """Note whether a batch was overdue; return its state, and a warning once several in a row were.
+    """Return the state of a batch, noting whether it was overdue, and a warning if it is the `OVERDUE`-th in a row.
+
+    From that batch on, `progress` has an entry `overload` until one is in time. Without an interval nothing is noted.
 
     Args:
         tree: The join.
         before: The state before the batch.
         after: The state after it.
-        due: The seconds from one batch to the next, if the trigger says so.
+        due: The seconds from one batch to the next; None if the trigger doesn't say.
         seconds: The seconds that the batch took.
     """
     if due is None:

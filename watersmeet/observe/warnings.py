@@ -35,7 +35,7 @@ def notices(
     intakes: Sequence[StreamIntake],
     elapsed: int = 0,
 ) -> list[Notice]:
-    """Return the warnings of a batch.
+    """Return the warnings of a batch: on event times, emptied tables and the watermark.
 
     Args:
         query: The join.
@@ -89,7 +89,10 @@ def _warn_ahead(spec: StreamSpec, intake: StreamIntake) -> Notice | None:
 
 
 def _warn_emptied(table: str, rows: int) -> Notice | None:
-    """Warn of a table that had rows in the batch before and has none now: its files may be being replaced."""
+    """Return a notice of a table that has no rows now; None if it had none in the batch before either.
+
+    Its files may be being replaced.
+    """
     if not rows:
         return None
     return Notice(
@@ -105,7 +108,14 @@ def _format_time(spec: StreamSpec, time: int) -> str:
 
 
 def _warn_jump(before: Manifest, after: Manifest, span: int, elapsed: int) -> Notice | None:
-    """Warn of a watermark that moved by more than the windows, unless as much time has passed between the batches."""
+    """Return a notice if the watermark moved further than the largest window and the time between the batches allow.
+
+    Args:
+        before: The state before the batch.
+        after: The state after it.
+        span: The length of the largest window, in microseconds.
+        elapsed: The microseconds since the batch before.
+    """
     if before.watermark is None or after.watermark is None:
         return None
     distance = after.watermark - before.watermark
@@ -122,7 +132,10 @@ def _warn_jump(before: Manifest, after: Manifest, span: int, elapsed: int) -> No
 def _warn_behind(
     query: Query, before: Manifest, after: Manifest, marks: Sequence[int | None], span: int
 ) -> Notice | None:
-    """Warn of a stream so far behind the others that most of the state is kept for it."""
+    """Return a notice of the stream furthest behind; None if windows and delays account for its lag.
+
+    Idle streams don't count; there is none while an active stream has no watermark.
+    """
     active = [at for at, state in enumerate(after.streams) if not state.idle]
     known_marks = {at: mark for at in active if (mark := marks[at]) is not None}
     if not known_marks or len(known_marks) < len(active):

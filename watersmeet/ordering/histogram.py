@@ -120,7 +120,13 @@ class Statistics:
         return self._histograms.get(column)
 
     def shares(self, bounds: Sequence[Bound], values: Mapping[Column, Floats], size: int) -> list[Floats]:
-        """Return for each bound the share of its stream's tuples that pass, for each combination of values."""
+        """Return for each bound the share of its stream's tuples that pass, for each combination of values.
+
+        Args:
+            bounds: The bounds, on columns with a histogram.
+            values: The values of the columns that they read, as many each as there are combinations.
+            size: How many combinations there are.
+        """
         arrays = {column.name: as_values(array, self._query.type_of(column)) for column, array in values.items()}
         ranges = evaluate_bounds(self._query.dialect, bounds, arrays, size)
         return [
@@ -158,7 +164,7 @@ class _Origin:
         self._weights = self._cell_weights()
 
     def courses(self) -> Courses:
-        """Return the orders, and how values determine them."""
+        """Return the orders, at most `ORDERS`, and how values determine them; for others the nearest stand in."""
         by_cell = self._orders()
         weights: dict[tuple[int, ...], float] = defaultdict(float)
         for order, weight in zip(by_cell, self._weights, strict=True):
@@ -176,7 +182,7 @@ class _Origin:
         return {(tuple(sorted(to)), target): float(self._weights @ self._matches(to, target)) for to, target in hops}
 
     def _choose_attributes(self) -> list[tuple[Column, EquiWidth]]:
-        """Return the columns that the most bounds on other streams read."""
+        """Return the columns with a histogram that the most bounds on other streams read, at most `ATTRIBUTES`."""
         uses: dict[Column, int] = defaultdict(int)
         for bound in self._usable_bounds():
             for column in bound.columns:
@@ -237,7 +243,7 @@ class _Origin:
         return [c for c in self._query.conjuncts if target in c.streams and len(c.streams) > 1 and c.streams <= after]
 
     def _matches(self, joined: tuple[int, ...], target: int) -> Floats:
-        """Return the expected matches per partial result, for each combination."""
+        """Return the expected matches per partial result in a stream, for each combination of the attributes' bins."""
         alone = [c for c in self._query.conjuncts if c.streams == {target}]
         matches = np.full(self._cells, float(self._statistics.rows[target]))
         for conjunct in (*alone, *self._conjuncts(joined, target)):
@@ -245,7 +251,7 @@ class _Origin:
         return matches
 
     def _share(self, conjunct: Conjunct, joined: tuple[int, ...], target: int) -> Floats | float:
-        """Return the share of the target's tuples that pass a conjunct, by the origin's values if possible."""
+        """Return the share of the target's tuples that pass a conjunct: by values, on average, or the usual one."""
         usable = [
             b for b in conjunct.bounds if b.column.stream == target and {c.stream for c in b.columns} <= {*joined}
         ]

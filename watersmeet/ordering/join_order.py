@@ -27,7 +27,7 @@ class JoinOrder(ABC):
 
     @abstractmethod
     def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each course of a stream's tuples the other streams, in the order to probe them."""
+        """Return for each course of a stream's tuples, at least one, the other streams in the order to probe them."""
 
     def reads(self, origin: int) -> tuple[Column, ...]:
         """Return the columns that determine a tuple's course; none if there is only one course."""
@@ -90,7 +90,12 @@ class Given(Ordering):
 
 
 def given_order(origin: int, streams: int, ties: Sequence[frozenset[int]]) -> tuple[int, ...]:
-    """Return the other streams in order, but those for which a conjunct can already be decided first.
+    """Return the other streams by position, except that those for which a conjunct can already be decided come first.
+
+    Args:
+        origin: The stream whose tuples probe.
+        streams: How many streams there are.
+        ties: The streams of each conjunct over several.
 
     >>> given_order(2, 3, [frozenset({0, 1}), frozenset({1, 2})])
     (1, 0)

@@ -90,7 +90,7 @@ class _HopEstimator:
             self._rows[chunk.stream] += chunk.rows if chunk.bucket.first else 0
 
     def order(self, origin: int) -> tuple[int, ...]:
-        """Return the order of a stream's tuples."""
+        """Return the order of a stream's tuples: greedy or, once in `EXPLORE` batches, with an untried hop."""
         joined: tuple[int, ...] = (origin,)
         explore = self._batches > 0 and (self._batches + origin) % EXPLORE == 0
         while len(joined) < len(self._query.streams):
@@ -112,7 +112,10 @@ class _HopEstimator:
         return tied_streams(joined, len(self._query.streams), ties)
 
     def estimate(self, joined: tuple[int, ...], target: int) -> float:
-        """Return the expected matches per partial result: measured, or else by pairs of streams, or else as usual."""
+        """Return the expected matches per partial result: measured, or else by pairs of streams, or else as usual.
+
+        `joined` must be in ascending order.
+        """
         statistics = self._statistics.get((joined, target))
         if statistics is not None:
             return statistics.matches / statistics.rows
@@ -125,7 +128,10 @@ class _HopEstimator:
         return self._rows[target] * prod(u if s is None else s for s, u in zip(shares, usual, strict=True))
 
     def _share(self, streams: frozenset[int], target: int) -> float | None:
-        """Return the share of the pairs of two streams' tuples that match, whichever of the two arrived first."""
+        """Return the share of the pairs of two streams' tuples that match, whichever of the two arrived first.
+
+        None if there are several other streams, or no pair has been measured.
+        """
         if len(streams) != 1:
             return None
         (other,) = streams

@@ -121,7 +121,10 @@ class AtrPlacement(Placement):
         return nodes
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """Return where the result belongs; while that is undecided, the chunk's home, a master's segment's node."""
+        """Return where the partial result is if it has the chunk, else the result's node if that has it, else its home.
+
+        While the result's node is undecided, it is the home: of a master's chunk, its segment's node.
+        """
         if group == ANYWHERE:
             return owners[0]
         return here if here in owners else group if group in owners else owners[0]
@@ -192,7 +195,7 @@ class AtrLayout(Layout[AtrPlacement]):
         }
 
     def keep(self, after: StateView) -> StoredNotes:
-        """Return all segments that a stored tuple may depend on, as this batch had them."""
+        """Return all segments that a stored tuple may depend on, as this batch had them; none before any tuple."""
         latest, all_eras = after.latest, self.placement.eras
         if latest is None:
             return StoredNotes()

@@ -91,13 +91,13 @@ class ATR(LoadBalanced):
         return f"ATR(nodes={self.nodes}, segment={self.segment or 'by windows'})"
 
     def resolve_streams(self, streams: Sequence[str]) -> "ATR":
-        """Return the strategy with its master by position."""
+        """Return the strategy with its master by position; an unknown name stays, for `refusal` to reject."""
         if not isinstance(self.master, str) or self.master not in streams:
             return self
         return replace(self, master=streams.index(self.master))
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, if the master is none of the streams."""
+        """Return why not if the master is none of the streams; None if it can serve."""
         if self.master is None or self.master in range(len(state.streams)):
             return None
         return f"master={self.master!r} is none of the streams; they are {', '.join(state.names)}."
@@ -106,7 +106,7 @@ class ATR(LoadBalanced):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with the master of many nodes: it differs on few only if every node keeps everything."""
+        """Return a pricer with the master of many nodes: it differs on few only if every node keeps everything."""
         reach = (basis.state.reach or LONGEST_SLICE) / 1e6
         master = best_master(basis.parameters(None), MANY_NODES, reach)
         p = basis.parameters(master)

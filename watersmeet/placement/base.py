@@ -4,6 +4,8 @@ A `Strategy` is what the user names. Before each batch it looks at the state and
 driver. Only its `Placement` travels to the tasks: a frozen, pure, total function for that batch. Tasks ask it two
 things: which nodes keep a new tuple, and at which copy of a chunk a partial result probes it. Everything else about
 routes follows from these two.
+
+A new strategy is a file in this folder, listed in `strategies.py`; one that `Auto` may choose extends `PricedStrategy`.
 """
 
 from abc import ABC, abstractmethod
@@ -45,7 +47,7 @@ class Placement(ABC):
 
     @abstractmethod
     def slice_length(self, stream: int) -> int:
-        """Return the length of the stream's slices of time; slices start at multiples of it."""
+        """Return the length of the stream's slices of time, in microseconds; slices start at multiples of it."""
 
     @abstractmethod
     def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
@@ -81,7 +83,7 @@ class Placement(ABC):
 
         Args:
             origin: The stream of the probing tuples.
-            moment: Their event times.
+            moment: Their event times, in microseconds.
             times: For tracked streams that are joined already, the times of the members.
         """
         return np.full(len(moment), ANYWHERE)
@@ -235,7 +237,7 @@ Relocation = Literal["auto", "passive", "aggressive"]
 
 
 def check_nodes(nodes: Any, limit: int = 4096, what: str = "nodes") -> int:
-    """Return the number of nodes.
+    """Return the number of nodes if it is valid.
 
     Raises:
         DefinitionError: If it isn't a whole number from 1 to the limit.
@@ -246,13 +248,21 @@ def check_nodes(nodes: Any, limit: int = 4096, what: str = "nodes") -> int:
 
 
 def check_switch(what: str, value: Any) -> None:
-    """Reject a value that is neither True nor False."""
+    """Reject a value that is neither True nor False; `what` is how the error calls it.
+
+    Raises:
+        DefinitionError: If it is neither.
+    """
     if not isinstance(value, bool):
         raise DefinitionError(f"{what}={value!r}: it is True or False.")
 
 
 def check_above_zero(what: str, value: Any, most: float = inf) -> None:
-    """Reject a value that is not a number above 0 and at most `most`."""
+    """Reject a value that is not a number above 0 and at most `most`; `what` is how the error calls it.
+
+    Raises:
+        DefinitionError: If it isn't one.
+    """
     if not is_number(value) or not 0 < value <= most:
         limit = "" if most == inf else f", at most {most:g}"
         raise DefinitionError(f"{what} is {value!r}: give a number above 0{limit}.")
@@ -262,7 +272,7 @@ def segment_length(segment: str | timedelta | None) -> int | None:
     """Return a segment length in microseconds; None for None.
 
     Raises:
-        DefinitionError: If it isn't longer than zero.
+        DefinitionError: If it is no duration, or isn't longer than zero.
     """
     length = None if segment is None else microseconds(segment, "segment")
     if length is not None and length < 1:
@@ -287,6 +297,10 @@ def _are_amounts(values: Any) -> bool:
 
 
 def check_relocation(relocation: Any) -> None:
-    """Reject an unknown relocation."""
+    """Reject an unknown relocation.
+
+    Raises:
+        DefinitionError: If it is unknown.
+    """
     if relocation not in get_args(Relocation):
         raise DefinitionError(f"relocation={relocation!r}: use one of {', '.join(get_args(Relocation))}.")

@@ -47,7 +47,7 @@ class Central(PricedStrategy):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost on the one node."""
+        """Return a pricer of the one node, whatever the number."""
         p = basis.parameters(None)
         return lambda nodes, options: Quote(p, central_cost(p))
 

@@ -67,7 +67,16 @@ class Route(NamedTuple):
 
 
 def plan_routes(state: StateView, holdings: Holdings, node_loads: NodeLoads, lengths: Sequence[int]) -> Iterator[Route]:
-    """Yield for each stream the route by which its new tuples make the fewest rows travel; of equals the least work."""
+    """Yield for each stream the route by which its new tuples make the fewest rows travel; of equals the least work.
+
+    With more than five streams only the best beginnings are followed.
+
+    Args:
+        state: The state before the batch.
+        holdings: What each node holds, with the segments that begin in the batch as far as they are assigned.
+        node_loads: The load of each node, by which covers are chosen.
+        lengths: The segment length of each stream, in microseconds.
+    """
     sizes = [_window_rows(state, at) for at in range(len(state.streams))]
     width = ALL_ORDERS if len(state.streams) <= 5 else BEAM
     for origin, stream in enumerate(state.streams):
@@ -105,7 +114,7 @@ class PartialRoute(NamedTuple):
     def extend(
         self, to: int, state: StateView, holdings: Holdings, node_loads: NodeLoads, sizes: Sequence[float]
     ) -> "PartialRoute":
-        """Return the route with one more hop."""
+        """Return the route with one more hop, to the stream `to`; `sizes` are the tuples in each stream's window."""
         nodes, new = holdings.cover(to, self.covers[-1] if self.covers else (), node_loads)
         matches = state.expected_matches(frozenset(self.streams), to, sizes[to])
         streams, covers = (*self.streams, to), (*self.covers, nodes)
@@ -278,7 +287,7 @@ class CTR(LoadBalanced):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with covers of the size at which they stabilise."""
+        """Return a pricer with covers of the size at which they stabilise."""
         p = basis.parameters(None)
         return lambda nodes, options: Quote(p, ctr_cost(p, nodes))
 
@@ -342,7 +351,10 @@ class CTR(LoadBalanced):
         return heapq.merge(*(of(stream, start) for stream, start in enumerate(ends) if start is not None))
 
     def _choose_owners(self, holdings: Holdings, target: int, node_loads: NodeLoads) -> Owners:
-        """Return the nodes that keep a new segment: V_1, and the least-loaded one while some node holds nothing."""
+        """Return the nodes that keep a new segment: V_1, and the least-loaded one while some node holds nothing.
+
+        With the option `copies`, as many as that. `target` is the stream that the segment's tuples probe first.
+        """
         ranking, (cover, _) = node_loads.least_first(), holdings.cover(target, (), node_loads)
         spare = 0 if all(holdings.copies) else 1
         copies = self.copies or min(self.nodes, max(len(cover) + spare, WARM_UP if spare else 1))

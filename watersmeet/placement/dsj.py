@@ -152,7 +152,7 @@ class DSJ(LoadBalanced):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with one slice per node."""
+        """Return a pricer with one slice per node."""
         p = basis.parameters(None)
         return lambda nodes, options: Quote(p, dsj_cost(p, nodes))
 
@@ -195,7 +195,10 @@ class DSJ(LoadBalanced):
         return DsjPlacement(self.nodes, length, first, (*before.table, *new))
 
     def slice_count(self, state: StateView) -> int:
-        """Return the number of slices (m) in the time that tuples are kept: the option, or by equation 7."""
+        """Return the number of slices (m) in the time that tuples are kept: the option, or by equation 7.
+
+        By the equation, there is at least one per node, and at most `MOST_PER_NODE`.
+        """
         if self.slices is not None:
             return self.slices
         calculation, transmission = _tuple_seconds(state)
@@ -217,13 +220,16 @@ def buffer_bounds(state: StateView) -> tuple[int, ...]:
 
 
 def retention(state: StateView) -> int:
-    """Return the longest time that a window of time keeps a tuple (T of equation 5), in microseconds."""
+    """Return the longest time, in microseconds, that a window of time keeps a tuple (T of equation 5).
+
+    `LONGEST_SLICE` if there is no such window.
+    """
     spans = [stream.span for stream in state.streams if stream.span is not None]
     return max(spans, default=LONGEST_SLICE)
 
 
 def recut(before: DsjPlacement, length: int) -> DsjPlacement:
-    """Return slices of another length, each with the owner of the old slice that it begins in.
+    """Return slices of another length, at most the last `REMEMBERED`, each with the owner of the one that it begins in.
 
     >>> recut(DsjPlacement(3, 10, 2, (1, 0, 2)), 5)
     DsjPlacement(nodes=3, length=5, first=4, table=(1, 1, 0, 0, 2, 2))
@@ -236,7 +242,7 @@ def recut(before: DsjPlacement, length: int) -> DsjPlacement:
 
 
 def _tuple_seconds(state: StateView) -> tuple[float, float]:
-    """Return the seconds that a tuple of the last batches took to compute and to send."""
+    """Return the average seconds that a tuple of the last batches took to compute, and those that it took to send."""
     rows = max(sum(stream.rows for stream in state.streams), 1)
     cpu, network = (sum(getattr(usage, name) for usage in state.usage) for name in ("cpu", "network"))
     return cpu / rows, network * ROW_SECONDS / rows

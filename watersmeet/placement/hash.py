@@ -120,7 +120,7 @@ class Hash(PricedStrategy):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with buckets by the attributes of the join."""
+        """Return a pricer with buckets by the attributes of the join."""
         p, by = basis.parameters(None), choose_attributes(attributes(basis.state.equalities))
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
         shared = is_shared(by, len(p.rates))
@@ -132,7 +132,7 @@ class Hash(PricedStrategy):
         return cls(nodes)
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, unless every stream has an equality with another."""
+        """Return why not, unless every stream has an equality with another; None then."""
         if not state.equalities:
             return (
                 "Hash keeps tuples by the hash of a column that must equal another stream's, and `where` asks for no "

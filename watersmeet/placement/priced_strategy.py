@@ -73,7 +73,7 @@ class PricedStrategy(Strategy):
     @classmethod
     @abstractmethod
     def configure(cls, nodes: int, options: Options, terms: Requirements) -> "PricedStrategy":
-        """Return the strategy on this many nodes."""
+        """Return the strategy on this many nodes, with options that were priced and the terms that apply to it."""
 
     @classmethod
     def variants(cls, state: StateView) -> Sequence[Options]:

@@ -98,7 +98,7 @@ class PSP(PricedStrategy):
         return isinstance(lengths, tuple) and all(is_whole(at) and at <= self.nodes for at in lengths)
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, if lengths are for another number of streams."""
+        """Return why not if lengths are for another number of streams; None if they fit."""
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
         tables = sum(stream.table for stream in state.streams)
@@ -114,7 +114,7 @@ class PSP(PricedStrategy):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost of a ring that all streams use in full."""
+        """Return a pricer of a ring that all streams use in full."""
         p = basis.parameters(None)
         return lambda nodes, options: Quote(p, psp_cost(p, nodes))
 
@@ -176,7 +176,10 @@ class PSP(PricedStrategy):
         return best if equations.ring_latency(p, best) < (1 - MARGIN) * equations.ring_latency(p, now) else now
 
     def _pin(self, state: StateView, before: PspNotes | None, changed: bool) -> tuple[int | None, ...]:
-        """Return the time up to which each stream's chunks stay where they are; empty once none of them is left."""
+        """Return the time up to which each stream's chunks stay where they are; empty if all follow the ring.
+
+        That is so as soon as none of them is left.
+        """
         if self.relocation == "aggressive" or (changed and self.relocation == "auto"):
             return ()
         if changed:
@@ -194,7 +197,10 @@ class PSP(PricedStrategy):
         ]
 
     def _thresholds(self, curve: Curve, stream: StreamView, length: int, before: Floats) -> Floats:
-        """Return a stream's thresholds; at first, and whenever its ring length changes, those that balance the work."""
+        """Return a stream's thresholds: on the way from those before to those that balance the work.
+
+        They balance it at once at first and whenever the ring length changes; without smoothing, ages are even.
+        """
         if not self.smooth:
             return curve.count_newer(_even_borders(curve, stream, length))
         goal = curve.balance(length)
@@ -230,7 +236,7 @@ class PSP(PricedStrategy):
 
 
 def _slice(stream: StreamView, length: int) -> int:
-    """Return the slice length of a stream that uses this many nodes."""
+    """Return the slice length, in microseconds, of a stream that uses this many nodes."""
     if stream.window is None:
         return LONGEST_SLICE
     slices, rows = SLICES_PER_NODE, stream.rate * stream.window / 1e6 / length

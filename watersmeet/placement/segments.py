@@ -112,7 +112,7 @@ class Era(NamedTuple):
                     yield run.hosts[segment % len(run.hosts)]
 
     def segment_counts(self, low: int, high: int, nodes: int) -> list[int]:
-        """Return how many segments from `low` to `high` each node has."""
+        """Return how many segments from `low` to `high` each node has; those at ANYWHERE don't count."""
         counts = [0] * nodes
         for run, end in run_spans(self.runs):
             first, last = ((t - run.start) // run.length for t in (max(low, run.start), min(high, end - 1)))
@@ -165,6 +165,10 @@ class SegmentSearch(NamedTuple):
         """Return the search after one more batch: with the next length, once all state has segments of the last one.
 
         Throughput is rows per CPU second of the busiest node, since both copies and imbalance raise the latter.
+
+        Args:
+            state: The state after the batch.
+            end: Where the segments assigned so far end, and those of another length would begin.
         """
         rows = smooth(self.rows, sum(stream.rows for stream in state.streams))
         search = self._replace(rows=rows)

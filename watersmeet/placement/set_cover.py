@@ -40,6 +40,8 @@ class Holdings:
     def cover(self, stream: int, before: Owners, node_loads: NodeLoads) -> tuple[Owners, int]:
         """Return V_k for a stream, and how many of its nodes are new (|V'_k|), given the nodes of the previous hop.
 
+        V_k is empty if nothing of the stream is held. The first answer is remembered until something is added.
+
         What those nodes hold is covered first; the rest by the nodes of the least load per segment.
         """
         key = stream, before

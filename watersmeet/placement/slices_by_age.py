@@ -100,7 +100,7 @@ class PspLayout(Layout[PspPlacement]):
     handover: Handover
 
     def facts(self, state: StateView) -> dict[str, Any]:
-        """Return the ring, each node's share of the state, and what moved before the batch."""
+        """Return the ring, each node's share of the state, and what moved before the batch; nothing without state."""
         if not state.chunks:
             return {}
         rows = np.bincount(np.maximum(state.homes(), 0), state.column("rows"), self.placement.nodes)
@@ -155,7 +155,7 @@ def pinned_chunks(state: StateView, pinned: Sequence[int | None]) -> Mask:
 
 
 def place_chunks(state: StateView, ring: Sequence[int], borders: Borders, stay: Mask) -> Ints:
-    """Return the node of each chunk."""
+    """Return the node of each chunk: its own if it stays, else that between whose borders its middle is."""
     streams, middles = state.column("stream"), (state.column("low") + state.column("high")) // 2
     places, nodes = state.homes().copy(), np.array(ring)
     for stream, cuts in enumerate(borders):
@@ -165,7 +165,7 @@ def place_chunks(state: StateView, ring: Sequence[int], borders: Borders, stay: 
 
 
 def rows_between(state: StateView, places: Ints) -> tuple[tuple[int, int, int], ...]:
-    """Return how many rows move from which node to which; chunks that had several owners only lose copies."""
+    """Return the source, destination and rows of moves between nodes; chunks with several owners only lose copies."""
     homes = state.homes()
     moving = np.flatnonzero((places != homes) & (homes != ANYWHERE))
     pairs, which = np.unique(np.stack([homes[moving], places[moving]], axis=1), axis=0, return_inverse=True)
@@ -256,7 +256,7 @@ def probed_share(times: Floats, now: float, advance: float, window: float | None
     """Return the share of a batch's probes that meet a tuple of each time: a trapezoid.
 
     Args:
-        times: The tuples' times.
+        times: The tuples' times, in microseconds from any origin, which all others share.
         now: When the batch begins.
         advance: How long it lasts; probes are assumed to be spread evenly over it.
         window: A probe at t meets the tuples of (t - window, t]; None for all up to t.
@@ -270,7 +270,7 @@ def probed_share(times: Floats, now: float, advance: float, window: float | None
 
 
 def ease(before: Floats, goal: Floats, step: float, fresh: int) -> Floats:
-    """Return thresholds on the way from those before to the goal.
+    """Return thresholds on the way from those before to the goal, given the `fresh` tuples of the last batch.
 
     A lower threshold hands on more tuples than those that age, at most `step` of them. A higher one holds tuples back,
     which moves nothing as long as no more are held back than arrived; beyond that at most `step` go back towards the

@@ -82,7 +82,7 @@ def _format_facts(snapshot: CheckpointSnapshot) -> str:
 
 
 def figures(recent: RecentBatches) -> tuple[Figure, ...]:
-    """Return the numbers to watch: batch time, rates, freshness and size of state."""
+    """Return the numbers to watch: batch time, rates, freshness and size of state; none before the first batch."""
     if not recent.progress:
         return ()
     last = recent.progress[-1]
@@ -122,7 +122,10 @@ def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress]
 
 
 def _behind_clock(progress: Progress) -> float | None:
-    """Return how far the watermark is behind the clock; None if it is not about now, as when old data are joined."""
+    """Return by how many microseconds the watermark is behind the clock; None without a watermark.
+
+    None, too, if they are more than a day apart, as when old data are joined.
+    """
     mark = progress.get("watermark")
     if mark is None or abs(end_time(progress) - mark) > DAY:
         return None
@@ -148,7 +151,7 @@ def _latency_figure(recent: RecentBatches) -> Figure:
 
 
 def batch_chart(recent: RecentBatches) -> BatchChart:
-    """Return how long the last batches took, beside the trigger interval."""
+    """Return how long the last batches took, beside the trigger interval; empty before the first batch."""
     if not recent.latest:
         return BatchChart()
     last, first = recent.latest[-1], recent.latest[0]
@@ -178,7 +181,7 @@ def _batch_bar(batch: Progress, top: float) -> Bar:
 
 
 def owed_table(recent: RecentBatches) -> Table:
-    """Return what is spilled and owed."""
+    """Return what is spilled and owed, with trends; an empty table without spilling."""
     spilling = recent.progress[-1].get("spilling") if recent.progress else None
     if not spilling:
         return Table()
@@ -204,7 +207,7 @@ def _owed_trend(recent: RecentBatches, key: str) -> TableCell:
 
 
 def refused_table(recent: RecentBatches) -> Table:
-    """Return samples of the last rows that were refused."""
+    """Return samples of refused rows, at most `SAMPLES`, of the newest batches first."""
     samples = [(batch, sample) for batch in reversed(recent.progress) for sample in batch.get("samples", [])][:SAMPLES]
     return Table(
         ("batch", "stream", "why", "row"),
@@ -225,7 +228,7 @@ def refused_table(recent: RecentBatches) -> Table:
 
 
 def list_decisions(recent: RecentBatches) -> tuple[LogEntry, ...]:
-    """Return the last decisions, newest first."""
+    """Return the last `LISTED` decisions and the moves of rows, newest first."""
     entries = [(batch["batchId"], message) for batch in recent.progress for message in _describe_batch(batch)]
     entries = sorted([*entries[-LISTED:], *_describe_moves(recent)], key=lambda entry: -entry[0])
     return tuple(LogEntry(str(batch), message) for batch, message in entries)

@@ -70,7 +70,7 @@ class CheckpointReader:
     _renewed: tuple[tuple[int, bytes | None], float] | None = None
 
     def read(self, now: float, clock: float | None = None) -> CheckpointSnapshot:
-        """Return what the checkpoint holds now.
+        """Return what the checkpoint holds now; state that can't be read becomes its `problem`.
 
         Args:
             now: Seconds, by a monotonic clock.
@@ -95,7 +95,13 @@ class CheckpointReader:
         return CheckpointSnapshot(self.store.root, query, manifest, progress, runner, problem)
 
     def _read_last(self) -> tuple[Manifest, tuple[Mapping[str, Any], ...]] | None:
-        """Return the last state and progress, trying again if the query has removed files meanwhile."""
+        """Return the last state and progress; None before the first batch.
+
+        Tries again if the query has removed files meanwhile.
+
+        Raises:
+            StateError: If the last attempt fails, too.
+        """
         for tries_left in reversed(range(TRIES)):
             try:
                 path = manifests.newest_path(self.store)
@@ -122,7 +128,8 @@ class CheckpointReader:
     def _measure_silence(self, number: int, now: float, clock: float | None) -> float:
         """Return the seconds since a lease was last renewed.
 
-        The file's age counts on the first read only, since clocks of other hosts may be wrong; then what is observed.
+        The file's age counts on the first read only, since clocks of other hosts may be wrong; from then on the reader
+        remembers when it saw the lease change.
         """
         renewal = number, self.store.read(leases.path_of(number, "renewed"))
         if self._renewed is None:
@@ -134,7 +141,10 @@ class CheckpointReader:
         return now - self._renewed[1]
 
     def _is_run_by(self, holder: Mapping[str, Any]) -> bool | None:
-        """Tell whether a lease's holder is alive and runs this folder, not another of which this one is a copy."""
+        """Tell whether a lease's holder is alive and runs this folder, not another of which this one is a copy.
+
+        None if that can't be seen from here.
+        """
         running, folder = is_running(holder), self.store.local
         if not running or folder is None:
             return running

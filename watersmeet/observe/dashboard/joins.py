@@ -103,7 +103,7 @@ def describe_watermark(record: JoinRecord) -> str:
 
 
 def stream_of(progress: Progress, name: str) -> Mapping[str, Any]:
-    """Return the progress of a batch for one stream."""
+    """Return the progress of a batch for one stream; empty if there is none."""
     part: Mapping[str, Any] = progress.get("streams", {}).get(name, {})
     return part
 
@@ -153,7 +153,13 @@ def _stream_row(record: JoinRecord, at: int, name: str) -> tuple[TableCell, ...]
 
 
 def _rows_purged(record: JoinRecord, name: str, rows: int) -> int:
-    """Return how many rows of a stream the last batch purged."""
+    """Return how many rows of a stream left state in the last batch, by its counts; 0 if the batch before is unknown.
+
+    Args:
+        record: The join.
+        name: The stream.
+        rows: How many of its rows came in.
+    """
     if len(record.recent.progress) < 2:
         return 0
     earlier, latest = (stream_of(record.recent.part(progress), name) for progress in record.recent.progress[-2:])
@@ -163,7 +169,7 @@ def _rows_purged(record: JoinRecord, name: str, rows: int) -> int:
 
 
 def _format_window(notation: str) -> str:
-    """Return the window of a checkpoint's description in words."""
+    """Return the window of a checkpoint's description in words; as it is if it can't be parsed."""
     window = parse_window(notation)
     return notation if window is None else window.describe()
 
@@ -173,7 +179,7 @@ def _format_delay(notation: str) -> str:
 
 
 def _note_refused(record: JoinRecord) -> str:
-    """Return how many rows all recorded batches refused, as a sentence."""
+    """Return how many rows all recorded batches refused, as a sentence; empty if none."""
     batches = [record.recent.part(progress).get("streams", {}).values() for progress in record.recent.progress]
     counts = {kind: sum(part.get(kind, 0) for parts in batches for part in parts) for kind in REFUSED}
     listing = ", ".join(f"{format_count(number)} {kind}" for kind, number in counts.items() if number)
@@ -181,7 +187,7 @@ def _note_refused(record: JoinRecord) -> str:
 
 
 def predicate_table(progress: Progress) -> Table:
-    """Return the table of Python predicates and their cost."""
+    """Return the table of Python predicates and their cost in the last batch, the dearest first."""
     costs = sorted(progress.get("predicates", {}).items(), key=lambda pair: -pair[1]["ms"])
     total = progress.get("durationMs", {}).get("total", 0)
     return Table(
@@ -201,7 +207,7 @@ def predicate_table(progress: Progress) -> Table:
 
 
 def node_table(progress: Progress) -> Table:
-    """Return the table of nodes: their work and state."""
+    """Return the table of nodes: their work and state, with a note if one does much more than the average."""
     node_reports = progress.get("nodes", [])
     work = [node["cpuMs"] for node in node_reports]
     mean = sum(work) / len(work) if work else 0

@@ -35,7 +35,7 @@ class ProgressList(list[Mapping[str, Any]]):
 
 
 def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the last batches as a table, a row each."""
+    """Return the last `LAST` batches as a table, a row each, the newest last."""
     recent = progress[-LAST:]
     note = f"the last {len(recent)} of {format_count(len(progress))} batches; each is a dict with more: progress[-1]"
     return Table(
@@ -75,7 +75,7 @@ def trends(progress: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
 
 
 def render_trend(series: Series, width: int = 120, height: int = 24) -> str:
-    """Return a trend as a small SVG picture; None breaks the line.
+    """Return a trend as a small SVG picture, its size in pixels; None breaks the line.
 
     >>> render_trend((1.0, 2.0), 10, 10)[:60]
     '<svg width="10" height="10" viewBox="0 0 10 10" style="verti'
@@ -93,7 +93,10 @@ def render_trend(series: Series, width: int = 120, height: int = 24) -> str:
 
 
 def render_table(table: Table) -> str:
-    """Return a table as HTML: leading columns of text to the left, the others to the right, its note below."""
+    """Return a table as HTML, its texts escaped: leading columns of text to the left, the others to the right.
+
+    Its note is below. A trend is drawn in place of its text; levels and bars are left out.
+    """
     sides = ["left" if at < table.text_columns else "right" for at in range(len(table.columns))]
     head = "".join(_field("th", side, escape(name)) for side, name in zip(sides, table.columns, strict=True))
     rows = "".join(
@@ -118,7 +121,7 @@ def _figure(figure: Figure) -> str:
 
 
 def render_summary(view: DashboardView) -> str:
-    """Return the upper part of a view as HTML: the verdict, the numbers to watch, the streams."""
+    """Return the upper part of a view as HTML, its texts escaped: the verdict, the numbers to watch, the streams."""
     messages = " ".join(view.verdict.messages)
     head = f"<div><b>{escape(view.verdict.title)}</b> {escape(messages)}</div><div>{escape(view.facts)}</div>"
     figures = f"<table><tr>{''.join(map(_figure, view.figures))}</tr></table>" if view.figures else ""

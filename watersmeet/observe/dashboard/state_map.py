@@ -53,7 +53,13 @@ class SliceExpiry:
     rows: int | None = None
 
     def describe(self, settled: int | None, speed: float | None, near: int | None) -> str:
-        """Return when the slice expires, in words."""
+        """Return when the slice expires, in words.
+
+        Args:
+            settled: Up to where tuples may leave, in microseconds; None if that is unknown.
+            speed: The seconds by which the watermark moves per second; None if that is unknown.
+            near: A time whose day need not be repeated.
+        """
         if self.rows is not None:
             return f"after {format_count(self.rows)} more rows"
         if self.time is None:
@@ -70,7 +76,13 @@ class SliceExpiry:
 
 
 def expiry_of(window: Window | None, slice_state: SliceState, arrived: int) -> SliceExpiry:
-    """Return when a slice expires by its stream's window, which may be unknown."""
+    """Return when a slice expires by its stream's window.
+
+    Args:
+        window: The window; None if it is unknown.
+        slice_state: The slice.
+        arrived: How many tuples of the stream have arrived, which is what count windows go by.
+    """
     if window is None:
         return SliceExpiry()
     if window.rows is not None:
@@ -82,13 +94,13 @@ def expiry_of(window: Window | None, slice_state: SliceState, arrived: int) -> S
 def draw_state_map(
     manifest: Manifest, names: Sequence[str], windows: Sequence[Window | None], speed: float | None
 ) -> StateMap:
-    """Return the map of a join's state.
+    """Return the map of a join's state without its tables, which have no times; empty if nothing is stored.
 
     Args:
         manifest: The state.
         names: The streams.
-        windows: Their windows, where they are known.
-        speed: The seconds by which the watermark moves per second, if that is known.
+        windows: Their windows; None for one that is unknown.
+        speed: The seconds by which the watermark moves per second; None if that is unknown.
     """
     # Tables have no times and come before everything that has: they would leave no room for the rest.
     chunks = [chunk for chunk in manifest.chunks.values() if chunk.stream < len(names) and chunk.low > BEFORE_ALL]
@@ -113,7 +125,10 @@ Slices = Mapping[tuple[int, int], SliceState]
 
 
 def _group_slices(chunks: Iterable[Chunk], first: int, last: int) -> dict[tuple[int, int], SliceState]:
-    """Return the slices of all streams, by stream and start; many of them are grouped anew."""
+    """Return the slices of all streams, by stream and start; more than `COLUMNS` of them are regrouped by equal spans.
+
+    These divide the time from `first` to `last`.
+    """
     chunks = list(chunks)
     is_too_many = len({chunk.start for chunk in chunks}) > COLUMNS
     width = max(1, (last - first) // COLUMNS + 1)
@@ -160,7 +175,7 @@ def _list_expiring(
     manifest: Manifest,
     speed: float | None,
 ) -> Table:
-    """Return the slices that expire next; those that expire by rows only if none expires by time."""
+    """Return a table of the slices that expire next; those that expire by rows only if none expires by time."""
     by_time = sorted((expiry.time, key) for key, expiry in expiries.items() if expiry.time is not None)
     by_rows = sorted((expiry.rows, key) for key, expiry in expiries.items() if expiry.rows is not None)
     first = [key for _, key in (*by_time[:LISTED], *by_rows[: 0 if by_time else LISTED])]

@@ -76,7 +76,7 @@ def _add_title(title: str, *parts: RenderableType) -> RenderableType:
 
 
 def spark(series: Series, width: int = SPARK) -> str:
-    """Return the trend of a number as a line of blocks.
+    """Return the last `width` values of a trend as blocks, relative to the largest; None is a space.
 
     >>> spark((0, 1, None, 2))
     '▁▅ █'
@@ -202,7 +202,7 @@ def _render_map(state: StateMap, width: int) -> RenderableType:
 
 
 def _render_lane(lane: Lane, watermark: float | None, size: int) -> Text:
-    """Return the state of one stream on one node, along time."""
+    """Return the state of one stream on one node as `size` characters along time, with a line at the watermark."""
     weights = [0.0] * size
     for block in lane.blocks:
         first, last = (min(size - 1, int(at * size)) for at in (block.start, block.end))

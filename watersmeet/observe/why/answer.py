@@ -148,7 +148,7 @@ class Answer:
 
 
 def format_literal(value: Any, limit: int = 60) -> str:
-    """Return a value as it appears in sentences.
+    """Return a value as it appears in sentences, cut off after `limit` characters.
 
     >>> format_literal(None), format_literal("x"), format_literal(1.5), format_literal(True)
     ('NULL', "'x'", '1.5', 'TRUE')
@@ -184,7 +184,7 @@ class ValueFormatter:
         return self.format_value(pa.array([ts], pa.int64()).cast(self.query.streams[stream].time_type))
 
     def format_value(self, values: pa.Array) -> str:
-        """Return the first value of an array as text."""
+        """Return the first value of an array as text; a time as the session's clocks show it, without its offset."""
         if pa.types.is_timestamp(values.type) and values[0].is_valid:
             text = str(self.duck.values({"c": values}, "CAST(c AS VARCHAR)", 1)[0].as_py())
             return re.sub(r"[+-]\d\d(:\d\d)*$", "", text) if values.type.tz is not None else text
@@ -193,7 +193,7 @@ class ValueFormatter:
     def describe_comparison(
         self, comparing: ComparedValues, sides: Sequence[SideValues], columns: Mapping[Column, pa.Array]
     ) -> str:
-        """Return what a conjunct compares, with further columns, as the end of a sentence."""
+        """Return what a conjunct compares, with further columns, to end a sentence; empty if there is neither."""
         texts = format_values(sides, 0, self._format_side)
         names = {self.query.name_of(column): values for column, values in columns.items()}
         phrase = describe_comparison(comparing, texts, [*names])
@@ -237,7 +237,7 @@ def describe_batches(batches: BatchRange) -> str:
 
 
 def latest_batches(batches: Sequence[BatchRange]) -> BatchRange:
-    """Return the batches in which the last of several things happened."""
+    """Return the range of batches in which the last of several things happened."""
     return max(first for first, _ in batches), max(last for _, last in batches)
 
 

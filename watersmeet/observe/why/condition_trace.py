@@ -77,7 +77,11 @@ class ConditionTracer:
     compute: Compute | None = None
 
     def trace(self, members: Sequence[StoredTuple]) -> Iterator[Check]:
-        """Yield the tests that can be run on tuples of different streams, which need not be all streams."""
+        """Yield the tests that can be run on tuples of different streams, which need not be all streams.
+
+        An as-of partner later than the others fails, and has no other test of its time. [!] Conjuncts call Python
+        predicates and Spark.
+        """
         late = self._members_after_others(members)
         yield from (self._check_as_of_time(members, member) for member in late)
         others = [member for member in members if member not in late]
@@ -97,7 +101,10 @@ class ConditionTracer:
         return any(call.predicate not in names for call in conjunct.calls)
 
     def count_results(self, block: Partials) -> int:
-        """Count the combinations that are results; of those that Spark has to decide, only the first few count."""
+        """Count the combinations that are results; of those that Spark must decide, the first `MOST_DECIDED` count.
+
+        [!] Calls Spark, once for each of these, and Python predicates.
+        """
         if not self.query.deferred_conjuncts or not len(block):
             return len(block)
         is_undecided = self.hops.pending(block)
@@ -105,7 +112,7 @@ class ConditionTracer:
         return int(np.count_nonzero(~is_undecided)) + sum(map(self._passes, undecided))
 
     def select_passing(self, block: Partials) -> Partials:
-        """Return the combinations that pass the conjuncts over their streams, asking Spark where only it can decide.
+        """Return the combinations that pass the conjuncts over their streams; calls Spark where only it can decide.
 
         Raises:
             PredicateError: If there is no Spark, or there are too many combinations for it.
@@ -171,7 +178,10 @@ class ConditionTracer:
         return Check(name, "window", "FALSE", message, times | {"by": over})
 
     def _check_count_window(self, members: Sequence[StoredTuple], member: StoredTuple, size: int) -> Check:
-        """Check that a tuple was among the last of its stream when the last member came."""
+        """Return the test of whether a tuple was among the last `size` of its stream when the last member came.
+
+        It is `unknown` where the order of arrival is.
+        """
         assert member.ordinal is not None
         counts = [self.count_earlier(member.stream, other) for other in members if other is not member]
         low = max([member.ordinal, *(least for least, _ in counts)]) - member.ordinal
@@ -189,9 +199,10 @@ class ConditionTracer:
     # -- conjuncts
 
     def _check_conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        """Return the test of one conjunct, with the values that it compared.
+        """Return the test of one conjunct on a block of a single combination, with the values that it compared.
 
-        [!] Calls Python predicates and Spark; an error that would stop the query becomes the test's message.
+        [!] Calls Python predicates and Spark; without them the answer is "unknown". An error that would stop the query
+        becomes the test's message.
         """
         error_message = ""
         try:
@@ -210,7 +221,10 @@ class ConditionTracer:
         return Check(conjunct.text, "conjunct", holds, message, values)
 
     def _compared_sides(self, conjunct: Conjunct, block: Partials) -> list[SideValues]:
-        """Return the values that a conjunct compares, computed by Spark where only it can."""
+        """Return the values that a conjunct compares, computed by Spark where only it can; none if that raises.
+
+        [!] Spark gets the answers of Python predicates, which are called for them.
+        """
         compared = conjunct.comparing.values
         if (
             self.compute is None
@@ -238,7 +252,13 @@ class ConditionTracer:
         return own + [column for column in conjunct.columns if column not in hidden]
 
     def _evaluate(self, conjunct: Conjunct, block: Partials) -> Truth:
-        """Return what a conjunct gives for one combination; `unknown` if its predicate, or Spark, is not at hand."""
+        """Return what a conjunct gives for one combination; `unknown` if its predicate, or Spark, is not at hand.
+
+        [!] Calls both.
+
+        Raises:
+            PredicateError: If it raises.
+        """
         if self._lacks_predicate(conjunct):
             return "unknown"
         answer = self.hops.evaluators.evaluate(conjunct, block)
@@ -266,7 +286,7 @@ def build_partial(query: Query, members: Sequence[StoredTuple]) -> Partials:
 
 
 def extend_partials(hops: Hops, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
-    """Yield the partial results of a hop."""
+    """Yield the partial results of one more hop; this calls Python predicates."""
     for block in blocks:
         yield from hops.hop(block, hop)
 

@@ -130,11 +130,11 @@ class Evidence(ABC):
 
     @abstractmethod
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
-        """Return what became of the selected tuples: at least one, at most `MOST_TUPLES` and another."""
+        """Return what became of the selected tuples: at least one; answers mention the first `MOST_TUPLES`."""
 
     @abstractmethod
     def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """Count the results that contain some tuples, with others of the missing streams."""
+        """Count the results that contain some tuples, with others of the missing streams, or say why not."""
 
     def count_results(self, selectors: Sequence[TupleSelector]) -> ResultCount | None:
         """Count the results that contain the selected tuples; None if there is no way to tell."""

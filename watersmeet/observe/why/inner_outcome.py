@@ -42,7 +42,7 @@ class InnerOutcomes:
     selectors: Sequence[TupleSelector]
 
     def of(self, members: Sequence[SelectedTuple]) -> Combination:
-        """Return what became of one combination."""
+        """Return what became of one combination; this runs its tests, and may probe state and read results."""
         statuses = tuple(status for status, _ in members)
         if any(status.fate in NEVER_JOINED for status in statuses):
             return self._never_joined(statuses)
@@ -77,7 +77,7 @@ class InnerOutcomes:
     def _describe_matching(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
-        """Return what became of tuples of all streams that pass all tests: they have joined, or will."""
+        """Return what became of tuples of all streams that pass all tests: they have joined, or that may be owed."""
         complete = latest_batches([row.batches for row in rows])
         if any(row.owed_since is not None and row.owed_since <= complete[1] for row in rows):
             when = self.evidence.tracer.formatter.format_time(max(row.ts for row in rows))
@@ -89,7 +89,10 @@ class InnerOutcomes:
     def _describe_undecided(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], open_tests: Sequence[Check]
     ) -> Combination:
-        """Return what became of tuples if some test has no answer here; results may show it."""
+        """Return what became of tuples if some test raises, which prevents a result, or else has no answer here.
+
+        Then results may show it.
+        """
         raising = next((test for test in open_tests if test.holds == "raises"), None)
         if raising is not None:
             return Combination(statuses, False, tests, (f"{_they_have(statuses)} not joined: {raising.message}.",))
@@ -98,7 +101,7 @@ class InnerOutcomes:
         return Combination(statuses, from_results.joined, tests, messages, from_results.batches, from_results.results)
 
     def _by_results(self, statuses: tuple[TupleStatus, ...]) -> Combination:
-        """Return what became of tuples as results show it, where state doesn't."""
+        """Return what became of tuples as results show it, where state doesn't; reads their files."""
         results = self.evidence.count_results(self.selectors)
         if results is None:
             untold = [status.name for status in statuses if status.fate in ("joined", "unknown")]
@@ -118,7 +121,10 @@ class InnerOutcomes:
     def _describe_incomplete(
         self, statuses: tuple[TupleStatus, ...], tests: tuple[Check, ...], rows: Sequence[StoredTuple]
     ) -> Combination:
-        """Return what became of tuples that match as far as they go: whether others complete them."""
+        """Return what became of tuples that match as far as they go: whether others complete them.
+
+        State shows it, or else results.
+        """
         streams = self.evidence.tracer.query.streams
         missing = [at for at in range(len(streams)) if at not in {row.stream for row in rows}]
         names = format_list([streams[at].name for at in missing])
@@ -154,7 +160,7 @@ def joined_combination(
     rows: Sequence[StoredTuple],
     batches: BatchRange,
 ) -> Combination:
-    """Return a combination that has joined; the batch of its result counts unless the inputs are static."""
+    """Return a combination that has joined, with `batches` as those of its result; negative ones mean static inputs."""
     when, is_static = evidence.tracer.formatter.format_time(max(row.ts for row in rows)), batches[1] < 0
     message = f"They have joined: the result of {when} came {describe_batches(batches)}."
     message = f"They join, at {when}." if is_static else message

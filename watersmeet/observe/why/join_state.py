@@ -128,13 +128,13 @@ class JoinState:
         return {target.number: target for target in self.targets}
 
     def values(self, stored: StoredTuple) -> dict[str, pa.Array]:
-        """Return the columns of a tuple that state keeps, by name."""
+        """Return the columns of a tuple that state keeps, by name, each as an array of one value."""
         names, ref = self.query.streams[stored.stream].schema.names, np.array([stored.ref])
         fields = sorted(self.columns(stored.stream))
         return {names[field]: self.table.gather(Column(stored.stream, field), ref) for field in fields}
 
     def first_arrival(self, refs: Ints) -> BatchRange:
-        """Return in which batch the first of some tuples came."""
+        """Return in which batch the first of some tuples, of which there must be one, came."""
         targets = [self._targets_by_number[number] for number in np.unique(refs >> ROW_BITS).tolist()]
         arrivals = [_first_arrival_in(target, self.table, refs) for target in targets]
         return min(first for first, _ in arrivals), min(last for _, last in arrivals)
@@ -203,10 +203,15 @@ def _split_by_arrival(target: Target, rows: Rows, stored: StoredTuple) -> tuple[
 def read_newest(store: Store, make: Callable[[Manifest | None], Reading]) -> Reading:
     """Return what a function makes of the newest state.
 
-    If a running query removes files meanwhile, the next state is tried, a few times.
+    If a running query removes files meanwhile, the function is called again with the next state, a few times.
+
+    Args:
+        store: The store of the state.
+        make: Gets the manifest, or None before the first batch.
 
     Raises:
-        StateError: If files that the newest manifest names are missing or damaged.
+        StateError: If a file of the newest state is damaged, or the state changes faster than it can be read.
+        FileNotFoundError: If a file that the newest manifest names is missing.
     """
     for _ in range(TRIES):
         batch = manifests.newest(store)

@@ -138,7 +138,7 @@ class OptionalOutcomes:
         return self.evidence.tracer.query
 
     def of(self, members: Sequence[SelectedTuple]) -> Combination:
-        """Return what became of one combination."""
+        """Return what became of one combination; this runs its tests, and may probe state and read results."""
         all_members = [NamedMember(selector, *member) for selector, member in zip(self.selectors, members, strict=True)]
         statuses = tuple(member.status for member in all_members)
         required = [member for member in all_members if member.selector.stream in self._query.members]
@@ -169,7 +169,10 @@ class OptionalOutcomes:
     def _check_partner(
         self, member: NamedMember, rows: Sequence[StoredTuple], earlier_tests: Sequence[Check], subject: Subject
     ) -> OptionalMember:
-        """Return whether a tuple of an optional stream is a partner of the required tuples in question."""
+        """Return whether a tuple of an optional stream is a partner of the required tuples in question.
+
+        In an as-of stream, only the newest is one.
+        """
         several = len(self.selectors) > 1
         name, of_subject = member.status.stream, f" of {subject.name}" if rows else ""
         no_partner, fate = f"{name} is no partner{of_subject}", NEVER_JOINED.get(member.status.fate)
@@ -204,7 +207,10 @@ class OptionalOutcomes:
         rows: Sequence[StoredTuple],
         subject: Subject,
     ) -> Combination:
-        """Return what became of a combination of all required streams, and of its partners in question."""
+        """Return what became of a combination of all required streams, and of its partners in question.
+
+        Where state does not tell, results are read.
+        """
         statuses, query = tuple(member.status for member in members), self._query
         tests, kinds = _all_tests(tests, partners), {query.optional[partner.stream] for partner in partners}
         matching = [partner.member for partner in partners if partner.is_partner]
@@ -231,7 +237,7 @@ class OptionalOutcomes:
         return combination
 
     def _outcome_of(self, rows: Sequence[StoredTuple]) -> RequiredOutcome:
-        """Return what a combination gives."""
+        """Return what a combination of all required streams gives; looks for its partners in every optional stream."""
         optional, query = self.evidence.optional, self._query
         partners = {at: optional.find_partners(rows, at) for at in query.optional}
         closing = optional.closing(rows)
@@ -259,7 +265,7 @@ class OptionalOutcomes:
         return Combination(statuses, True, tests, messages, self._first_batches(outcome, rows), results)
 
     def _first_batches(self, outcome: RequiredOutcome, rows: Sequence[StoredTuple]) -> BatchRange | None:
-        """Return the batch of a combination's first result."""
+        """Return the batch of a combination's first result; None if it is unknown, or the inputs are static."""
         first = [partners.batches for partners in outcome.partners.values() if partners.count]
         if not waits_for_closing(self._query) and first:
             return None if first[0] is None else latest_batches([*(row.batches for row in rows), first[0]])
@@ -347,7 +353,10 @@ class OptionalOutcomes:
         closing: CombinationClosing | None = None,
         survey: Survey | None = None,
     ) -> Combination:
-        """Return what results show, where state doesn't; [!] while a combination is open, no result proves nothing."""
+        """Return what results show, where state doesn't; reads their files.
+
+        [!] While a combination may be open, the absence of results proves nothing.
+        """
         statuses, query = tuple(member.status for member in members), self._query
         kinds = {query.optional.get(member.selector.stream) for member in members}
         visible = [member for member in members if member.selector.stream not in query.hidden_streams]

@@ -65,7 +65,10 @@ class OutputFiles:
         return [*sides, *([] if self.sink is None else [self.sink.folder])]
 
     def find_refused(self, query: Query, selector: TupleSelector) -> Iterator[tuple[str, int, pa.Table]]:
-        """Yield the selected rows of side outputs: the kind of output, the batch, and the row."""
+        """Yield the selected rows of side outputs: the kind of output, the batch, and the row as a table.
+
+        [!] Reads the files of the stream's side outputs, one after another.
+        """
         spec = query.streams[selector.stream]
         for kind, folders in self.sides.items():
             for batch, rows in self._files(folders[spec.name], "parquet") if spec.name in folders else ():
@@ -74,7 +77,10 @@ class OutputFiles:
                     yield kind, batch, rows.slice(at, 1)
 
     def count_results(self, selectors: Sequence[TupleSelector], optional: Collection[int] = ()) -> ResultCount | None:
-        """Count the results that contain the selected tuples; None if results don't show the columns to tell by.
+        """Count the results that contain the selected tuples, reading all of their files.
+
+        None if there is no folder of results, or they don't show a column to tell by. A tuple is told by those that
+        they show, so that others with the same values there count, too.
 
         Args:
             selectors: The selectors of the tuples.
@@ -111,7 +117,10 @@ class OutputFiles:
         return values.cast(selector.values[field].type)
 
     def _files(self, folder: str, kind: str) -> Iterator[tuple[int, pa.Table]]:
-        """Yield this query's files in a folder: the batch and the rows of each."""
+        """Yield this query's files in a folder: the batch and the rows of each.
+
+        Files that can't be read are logged and skipped; files that are removed meanwhile are skipped.
+        """
         system, base = _open_folder(folder)
         selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
         pattern = rf"part-b(\d+)-{re.escape(self.owner)}-"

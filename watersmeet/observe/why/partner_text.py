@@ -69,7 +69,7 @@ class Subject:
 
 
 def describe_partners(subject: Subject, name: str, partners: Partners, is_closed: bool) -> str:
-    """Return which partners tuples have in a stream.
+    """Return which partners tuples have in a stream, as a clause.
 
     Args:
         subject: The tuples.
@@ -95,6 +95,8 @@ def explain_open(
     formatter: ValueFormatter, closing: CombinationClosing, has_partners: bool, may_come: bool
 ) -> Iterator[str]:
     """Yield until when an open combination may get a partner, or when it is emitted without one.
+
+    Nothing if it has partners and no others can come.
 
     Args:
         formatter: Puts values into words.

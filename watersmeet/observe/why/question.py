@@ -74,11 +74,11 @@ def parse_question(query: Query, values_by_stream: Mapping[str, Values], duck: D
 
     Args:
         query: The join.
-        values_by_stream: The values by which to find a tuple of each stream.
+        values_by_stream: The values by which to find a tuple of each stream; `find_join` has checked the names.
         duck: Converts times given as text, in the session's time zone.
 
     Raises:
-        DefinitionError: If a stream or column does not exist, or a value does not fit its column.
+        DefinitionError: If no tuple is named, a column does not exist, or a value does not fit its column.
     """
     if not values_by_stream:
         raise DefinitionError(f"why() needs a tuple to ask about, such as why({query.streams[0].name}={{'id': 17}}).")
@@ -114,6 +114,8 @@ def _format_condition(original: Any, value: pa.Scalar) -> str:
 def parse_values(stream: str, text: str) -> dict[str, Any]:
     """Return the values by column in a text such as `id = 17 AND zone = 'x'`.
 
+    Numbers and times stay text; booleans are Python's, and NULL is None.
+
     Raises:
         DefinitionError: If it is not of this form.
     """
@@ -127,7 +129,7 @@ def parse_values(stream: str, text: str) -> dict[str, Any]:
 
 
 def _parse_condition(stream: str, text: str, condition: exp.Expr) -> tuple[str, Any]:
-    """Return the column and value of a condition such as `id = 17`; None for NULL.
+    """Return the column and value of a condition such as `id = 17`; see `parse_values`.
 
     Raises:
         DefinitionError: If it has another form, or names another stream.
@@ -182,7 +184,11 @@ def format_list(names: Sequence[str]) -> str:
 
 
 def _convert_to_column(spec: StreamSpec, field: int, value: Any, duck: Duck) -> pa.Scalar:
-    """Return a value converted to the type of its column."""
+    """Return a value converted to the type of its column.
+
+    Raises:
+        DefinitionError: If it doesn't fit, or values of the type can't be compared.
+    """
     kind, column = spec.schema.field(field).type, f"{spec.name}.{spec.schema.field(field).name}"
     if value is not None and not is_comparable(kind):
         raise DefinitionError(
@@ -226,7 +232,11 @@ def convert_value(value: Any, kind: pa.DataType, duck: Duck) -> pa.Scalar:
 
 
 def _convert_parts(value: Any, kind: pa.DataType, duck: Duck) -> Any:
-    """Return an array or a struct as Arrow accepts it, with its parts converted."""
+    """Return an array or a struct as Arrow accepts it, with its parts converted.
+
+    Raises:
+        ValueError: If the value has another form; or as `convert_value` does, for a part.
+    """
     if pa.types.is_struct(kind):
         fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
         parts = value if isinstance(value, Mapping) else dict(zip(fields, value, strict=True))

@@ -92,7 +92,7 @@ class StateEvidence(Evidence):
         return self.outputs.count_results(selectors, self.state.query.optional)
 
     def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """See Evidence; probes the stored tuples."""
+        """See Evidence; probes the stored tuples, and stops once there are more than `MOST_RESULTS`."""
         query = self.tracer.query
         if query.counted_streams:
             return Completions(0, False, "with count windows, name a tuple of each stream")
@@ -159,7 +159,10 @@ class TupleLookup:
     history: Sequence[Mapping[str, Any]] = ()
 
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
-        """Return what became of the selected tuples: at least one, and one more than an answer mentions."""
+        """Return what became of the selected tuples, in state and in side outputs, or else in samples or in results.
+
+        There is at least one status: if none was found, or state can't be searched, the first one says so. Reads files.
+        """
         rows = islice(self.state.find(selector), MOST_TUPLES + 1)
         refused_rows = islice(self.outputs.find_refused(self.state.query, selector), MOST_TUPLES + 1)
         tuples: list[SelectedTuple] = [(self._describe_stored(selector, row, dead), row) for row, dead in rows]
@@ -279,7 +282,7 @@ class TupleLookup:
             yield "Tuples in a gap between windows are not stored."
 
     def _may_have_refused(self, kind: str) -> bool:
-        """Tell whether rows were refused for a reason, or may have been before the recorded batches."""
+        """Tell whether recorded batches refused rows for a reason, or earlier ones may have."""
         since_start = bool(self.history) and self.history[0].get("batchId") == 0
         return not since_start or any(progress.get(f"{kind}Rows") for progress in self.history)
 
@@ -299,7 +302,7 @@ def describe_tuple(
     batches: BatchRange | None,
     values: Mapping[str, pa.Array],
 ) -> TupleStatus:
-    """Return what became of a tuple whose values are known."""
+    """Return what became of a tuple whose values are known: by column, an array of the one value."""
     stream = formatter.query.streams[selector.stream].name
     plain_values = {name: value_at(column, 0) for name, column in values.items()}
     return TupleStatus(stream, selector.text, fate, message, batches, plain_values, formatter.format_row(values))

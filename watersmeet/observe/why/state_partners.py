@@ -98,14 +98,20 @@ class StoredOptionalStreams(OptionalStreams):
         return f"`{conjunct}` can't be answered here" if conjunct else ""
 
     def _find_pairs(self, block: Partials, optional: int) -> Iterator[Partials]:
-        """Yield pairs of a combination and a partner; they note the combination's position."""
+        """Yield blocks of pairs of a combination and a partner, whose tag `AT` is the combination's position.
+
+        [!] Sets the tag of `block`, too; calls Python predicates and Spark.
+
+        Raises:
+            PredicateError: If one raises, or too many pairs are left to Spark.
+        """
         block.tags[AT] = np.arange(len(block))
         role = NEWEST if optional in self.tracer.query.as_of_streams else ALL
         pairs = self.tracer.hops.hop(block, partner_step(self.tracer.query, optional, role))
         return filter(len, map(self.tracer.select_passing, pairs))
 
     def _find_newest(self, pairs: Sequence[Partials], combinations: int, stream: int) -> Newest:
-        """Return the newest partner of each combination among some pairs."""
+        """Return the newest partner of each combination among some pairs of `_find_pairs`; row `NO_ROW` without one."""
         newest = Newest(combinations)
         for block in pairs:
             rows = block.rows[stream]
@@ -124,7 +130,12 @@ class StoredOptionalStreams(OptionalStreams):
         return f"of {when}{summary}, which came {describe_batches(partner.batches)}"
 
     def _closing_batches(self, deadline: int, arrival: BatchRange) -> BatchRange:
-        """Return in which batch a combination was closed, given the batch in which its last member came."""
+        """Return in which batch a combination was closed, as far as the history tells.
+
+        Args:
+            deadline: The time that the watermark had to pass, in microseconds.
+            arrival: The batch in which its last member came.
+        """
         first, last = arrival[0], self.state.manifest.batch
         for progress in self.history:
             if is_closed(deadline, progress.get("settled")):
@@ -136,7 +147,11 @@ class StoredOptionalStreams(OptionalStreams):
     # -- many combinations
 
     def _survey_combinations(self, rows: Sequence[StoredTuple]) -> Survey:
-        """Return what becomes of all combinations that contain the tuples: results, open ones and unknown ones."""
+        """Return what becomes of all combinations that contain the tuples: results, open ones and unknown ones.
+
+        Raises:
+            PredicateError: If a predicate raises, or too many combinations are left to Spark.
+        """
         query, settled = self.tracer.query, self.state.manifest.settled
         in_question = {row.stream: row.ref for row in rows if row.stream in query.optional}
         combinations, is_complete = self._combinations(rows)
@@ -178,6 +193,7 @@ class StoredOptionalStreams(OptionalStreams):
         """Return the combinations of the required streams that contain some tuples, and whether there are no more.
 
         If none of the tuples is of a required stream, it is those combinations that the first tuple is a partner of.
+        None if there are none; beyond about `MOST_COMBINATIONS` no more are looked for. Calls Python predicates.
         """
         query = self.tracer.query
         start = [row for row in rows if row.stream in query.members] or rows[:1]

@@ -97,7 +97,7 @@ class WhyDescription:
 
 
 def write_descriptions(store: Store, joins: Mapping[str, WhyDescription]) -> None:
-    """Write the joins of a tree, by path; the caller must hold the store's lease."""
+    """Replace the file by one of these joins, by path, without Python predicates; the caller must hold the lease."""
     entries = {
         path: {
             "query": _to_json(replace(join.query, predicates=())),
@@ -148,7 +148,11 @@ def _read_outputs(entry: Mapping[str, Any]) -> OutputFiles:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value as JSON; see `_build` for the way back."""
+    """Return a value as JSON; see `_build` for the way back.
+
+    Raises:
+        TypeError: If it is of a class that files don't hold.
+    """
     if isinstance(value, pa.DataType):
         value = pa.schema([("type", value)])
     if isinstance(value, pa.Schema):
@@ -198,7 +202,11 @@ def _build_from_text(name: str, text: str) -> Any:
 
 
 def _build_from_fields(name: str, parts: Mapping[str, Any]) -> Any:
-    """Return the object of a stored class that these fields describe, and check their types."""
+    """Return the object of a stored class that these fields describe.
+
+    Raises:
+        Misfit: If a value is not of its field's type; other errors, of unknown names, are those that `_build` catches.
+    """
     cls = _STORED_CLASSES[name]
     values = {_FIELDS.get((cls, field), field): _build(value) for field, value in parts.items()}
     if cls is predicates.HiddenColumn:

@@ -30,10 +30,10 @@ MOST_COMBINATIONS = 6
 
 
 def answer_question(evidence: Evidence, selectors: Sequence[TupleSelector]) -> Answer:
-    """Return what became of tuples and of their combinations.
+    """Return what became of tuples and of their combinations, at most `MOST_COMBINATIONS` of them.
 
     Args:
-        evidence: What the answer is drawn from.
+        evidence: What the answer is drawn from; it may read files, and call Python predicates and Spark.
         selectors: What selects the tuples, in the order of the streams.
     """
     tuples = [evidence.find_tuples(selector) for selector in selectors]
@@ -77,7 +77,7 @@ def why_checkpoint(
 def _answer_newest(
     store: Store, values_by_stream: Mapping[str, Values], clock: Callable[[], float], read_outputs: bool
 ) -> Answer:
-    """Answer a question from the newest state, without Spark; see `why`.
+    """Answer a question from the newest state, without Spark; see `why_checkpoint`.
 
     Raises:
         DefinitionError: If no tuple is named, or a name or value doesn't fit.
