@@ -155,7 +155,11 @@ class JoinDefinition:
         return self.spark.createDataFrame([], T.StructType([*spark_schema(self.query.output_schema), *own]))
 
     def with_time(self) -> Self:
-        """Return the join with `_time` in its output, as needed by a join of which it is a stream."""
+        """Return the join with `_time` in its output, as needed by a join of which it is a stream.
+
+        Raises:
+            DefinitionError: If it has a SELECT list, which lacks it.
+        """
         if "_time" in self.schema.names:
             return self
         if self.select is not None:
@@ -286,11 +290,14 @@ class JoinDefinition:
         return hash_input([(F.col(quote_name(f.name)), f.dataType) for f in spark_schema(self.query.output_schema)])
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Return the combinations in files that are results, as Spark decides."""
+        """Return a frame of the combinations in files that are results, as Spark decides; see `_decide`."""
         return self._decide(_read_files(batch, files, self.query.pending_schema))
 
     def _decide(self, frame: DataFrame) -> DataFrame:
-        """Keep the rows of the pending schema for which every conjunct left to Spark holds."""
+        """Return the rows of the pending schema that are results, as flat results, with their traces if they have any.
+
+        Every conjunct left to Spark holds for them; with optional streams, see `decide_cases`.
+        """
         query = self.query
         output = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*output).alias(hidden_name("shown")), *self._inputs_of(query.deferred_conjuncts)]
@@ -317,7 +324,7 @@ class JoinDefinition:
         return parts
 
     def answer(self, conjunct: Conjunct, combination: pa.Table) -> bool | None:
-        """Return whether a conjunct holds for one combination, as Spark decides.
+        """Have Spark decide whether a conjunct holds for one combination, in a job of its own; None for NULL.
 
         Args:
             conjunct: A conjunct that is left to Spark.
@@ -329,7 +336,7 @@ class JoinDefinition:
         return answer[0]  # type: ignore[no-any-return]
 
     def compute_sides(self, conjunct: Conjunct, combination: pa.Table) -> list[pa.Array]:
-        """Return the values that a conjunct compares in one combination; see `answer`."""
+        """Have Spark compute the values that a conjunct compares in one combination, each as an array; see `answer`."""
         sides = [side.alias(f"c{at}") for at, side in enumerate(self.where.sides[conjunct.clause])]
         values = self._combination(conjunct, combination).select(*sides).toArrow()
         return [column.combine_chunks() for column in values.columns]
@@ -380,7 +387,10 @@ class JoinDefinition:
         return from_stored(value, self._kind_of(column)).alias(name)
 
     def nest(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return flat results as the SELECT list reads them: a struct per stream, `_time` and `_id`, where used."""
+        """Return flat results as the SELECT list reads them.
+
+        These are the columns `beside`, a struct per stream that is read, and `_time` and `_id` if they are.
+        """
         structs = []
         for position, spec in enumerate(self.query.streams):
             outputs = [output for output in self.query.outputs if output.column.stream == position]
@@ -396,8 +406,11 @@ class JoinDefinition:
         As with any frame, when the driver runs out of memory, PySpark's `collect()` may return fewer rows without an
         error; `toArrow()` raises.
 
+        Makes a temporary folder, which is removed with the frame, and checks that workers can use it.
+
         Raises:
-            DefinitionError: If an input is streaming.
+            DefinitionError: If an input is streaming, the join spills, the session's settings have changed, or workers
+                can't run it.
         """
         if any(frame.isStreaming for _, frame in self.leaves):
             raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")

@@ -23,6 +23,8 @@ def output_columns(
 ) -> tuple[tuple[Output, ...], Selection | None, str]:
     """Return the engine's output columns, the SELECT list if Spark has to compute it from them, and its text.
 
+    Without columns and a list, the engine outputs a struct per stream. Spark analyses a list, in no job.
+
     Args:
         select: The SELECT list, as text or as columns; None for the default output.
         join: The join, still without output columns.

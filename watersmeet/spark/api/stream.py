@@ -125,7 +125,8 @@ def stream(
         constraints: What else is known of its rows: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
 
     Raises:
-        DefinitionError: If the time column is missing, a duration is invalid, or the frame isn't a classic Spark frame.
+        DefinitionError: If the time column is missing, a duration is invalid, the frame isn't a classic Spark frame, or
+            Spark can't run it as a stream.
     """
     check_name(name)
     if not isinstance(time, str):
@@ -265,7 +266,7 @@ def check_text(what: str, value: object, example: str, several: str = "") -> Non
 
 
 def _find_time_column(stream: str, columns: Sequence[str], time: str) -> str:
-    """Return the time column as the stream spells it; raises DefinitionError if none or several have the name."""
+    """Return the time column as the stream spells it; raises DefinitionError unless exactly one has the name."""
     matches = [column for column in columns if column == time] or [c for c in columns if c.lower() == time.lower()]
     alike = [column for column in columns if matches and column.lower() == matches[0].lower()]
     if len(alike) > 1:

@@ -151,7 +151,13 @@ class FileSink(Sink):
         return (retry_after_death(lambda: self._write_frame(results.read(), results, self.partition_by)),)
 
     def _write_frame(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
-        """Write rows to a staging folder."""
+        """Write rows to a staging folder, and return their delivery; what a dead worker left there is discarded.
+
+        Args:
+            frame: The rows.
+            results: The batch's results.
+            partition_by: The columns by which files are partitioned.
+        """
         staged = self.folder.staging(results.batch, results.store)
         writer = frame.write.format(self.format).options(**self.options)
         if partition_by:

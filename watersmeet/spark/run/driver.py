@@ -52,7 +52,9 @@ def fetch_all(frame: DataFrame) -> pa.Table:
 
 
 def run_if_small(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
-    """Run a batch in this process; return None, with nothing done, if it isn't small.
+    """Run a batch in this process, and return its report; None, with nothing done, if it isn't small.
+
+    A Spark job fetches the rows, to find out if there are few: two, if they are wider than expected.
 
     Nodes own chunks as they do elsewhere. Only the process that does their work differs.
     """
@@ -117,7 +119,7 @@ def row_limit(plan: BatchPlan) -> int:
 
 
 def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
-    """Store rows, join them, and write results to the store, in this process."""
+    """Store rows, join them, and write results to the store, in this process; waits for other batches in it."""
     with _turn:
         start = time.process_time()
         attempt = Attempt(0, NAME, 0, worker(), time.process_time, time.time)

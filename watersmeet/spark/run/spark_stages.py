@@ -24,7 +24,10 @@ _warm: set[tuple[str, str]] = set()
 
 
 def run_in_driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a small batch in the driver's process, any other as `local`; warms workers up once batches take longer."""
+    """Run a small batch in the driver's process, any other as `local`; return the reports of its tasks.
+
+    Once batches take longer, warms up the workers that will be needed.
+    """
     reports = run_if_small(batch, plan)
     if reports is None:
         return run_locally(batch, plan)
@@ -115,3 +118,4 @@ EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {
     "shuffle": run_by_shuffle,
     "ring": run_on_ring,
 }
+"""How a batch's job runs, by the name of the exchange; `Exchange` in `checks.py` lists the same names."""

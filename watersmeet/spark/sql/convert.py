@@ -178,7 +178,7 @@ def is_built_in(spark: SparkSession, name: str) -> bool:
 
 
 def literal(handle: Any) -> Expr | None:
-    """Return a literal of Spark's as an expression; None for a type that the translator doesn't know, or a typed NULL."""
+    """Return a literal of Spark's as an expression; None for a typed NULL, or a type unknown to the translator."""
     name, value = handle.dataType().typeName(), handle.value()
     if value is None:
         return NULL if name == "void" else None

@@ -97,7 +97,7 @@ class _ColumnReader(ListReader):
         return [(node, Output(name, column) if whole else None)]
 
     def _star(self, item: ParsedNode) -> list[tuple[Any, Output | None]]:
-        """Return the columns of `stream.*`, without a table's time, and note them; raises SqlError for any other star."""
+        """Return the columns of `stream.*`, except a table's time, and note them; raises SqlError for other stars."""
         target = item.handle.target()
         name = "" if target.isEmpty() else ".".join(str(part) for part in items(target.get()))
         for at, stream in enumerate(self._query.streams):
