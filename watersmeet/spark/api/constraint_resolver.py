@@ -192,7 +192,7 @@ class ConstraintResolver:
     # -- punctuations
 
     def _resolve_flagged(self, stream: int, punctuations: Punctuations) -> ResolvedConstraints:
-        """Resolve punctuations that are rows of the stream; raises DefinitionError if the flag or a column doesn't fit."""
+        """Resolve punctuations that are rows of the stream; raises DefinitionError if they don't fit it."""
         columns, flag = self._columns[stream], self._columns[stream].at(punctuations, str(punctuations.flag))
         kind = columns.type_of(flag)
         if not isinstance(kind, T.BooleanType):

@@ -311,7 +311,10 @@ class JoinDefinition:
         return matches.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
     def _inputs_of(self, conjuncts: Sequence[Conjunct]) -> list[SparkColumn]:
-        """Return what Spark reads to decide conjuncts, from columns with generated names: each stream as a struct."""
+        """Return the columns that Spark reads to decide conjuncts, from those of the pending schema.
+
+        Each stream is a struct; hidden columns and the answers of Python predicates stand beside, under hidden names.
+        """
         columns = sorted({column for conjunct in conjuncts for column in conjunct.columns})
         calls = {call.name for conjunct in conjuncts for call in conjunct.calls}
         parts = [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
@@ -361,7 +364,7 @@ class JoinDefinition:
         return any(is_odd(self._kind_of(column)) for column in self.query.output_columns)
 
     def _restore_types(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return results with the types of the streams' columns where state stores others."""
+        """Return results with the types of the streams' columns where state stores others; `beside` comes first."""
         if not self._is_odd:
             return frame
         own = [ID] if self.identity else []

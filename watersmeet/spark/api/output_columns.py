@@ -59,7 +59,7 @@ def output_columns(
 
 
 def _parse(select: Any, join: JoinDefinition, untrusted: bool, is_default: bool) -> SelectList:
-    """Parse a SELECT list; the filter on results, if any, becomes one more item of it."""
+    """Parse a SELECT list; the filter on results, if any, becomes its last item. Raises SqlError if it is invalid."""
     condition = join.query.filter
     if isinstance(select, str):
         text = f"{select}, ({condition}) AS {FILTER_COLUMN}" if condition else select

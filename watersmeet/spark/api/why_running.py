@@ -86,7 +86,7 @@ def outputs_of(join: JoinDefinition, runner: BatchRunner, results: bool) -> Outp
 
 
 def output_paths(join: JoinDefinition) -> Mapping[Column, ColumnPath]:
-    """Return where in the results each column of a stream appears unchanged."""
+    """Return where in the results columns of streams appear unchanged: each as a column, or as a field in a struct."""
     if join.select is None:
         return columns_in_results(join.query)
     schema = join.schema

@@ -243,7 +243,7 @@ def _as_of(join: JoinDefinition, stream: int, row: StoredTuple) -> tuple[int, in
 
 
 def _restrict_frame(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame | None:
-    """Return the frame of a stream, restricted to the rows in question if it is the stream in question."""
+    """Return the frame of a stream, restricted to the rows in question if it is the selector's; None for a join."""
     frame = join.frames[at]
     if frame is None or at != selector.stream:
         return frame

@@ -144,7 +144,7 @@ _own_leases: dict[str, Lease] = {}
 
 
 def take(store: Store) -> Lease:
-    """Take the lease of a store, and renew it from now on.
+    """Take the lease of a store, and renew it from now on; may watch the lease of another run for a while first.
 
     Raises:
         StateError: If another run holds it; nothing is changed then.

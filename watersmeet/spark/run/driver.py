@@ -107,7 +107,10 @@ def _capped_columns(application: str, schema: str, cap: int) -> list[Column]:
 
 
 def row_limit(plan: BatchPlan) -> int:
-    """Return the number of rows from which a batch is not small, if they are as wide as those in state."""
+    """Return the number of rows from which a batch is not small, if they are as wide as those in state.
+
+    Without state, values of variable length are taken to be wide.
+    """
     kinds = [plan.query.type_of(column) for columns in plan.query.stored_columns for column in columns]
     rows = sum(chunk.rows for chunk in plan.chunks)
     if rows:

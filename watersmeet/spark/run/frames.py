@@ -209,7 +209,10 @@ def union(
 
 
 def _needed_fields(query: Query, position: int, everything: bool) -> list[int]:
-    """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
+    """Return the positions of the columns that a stream's tuples are joined, tested or judged by, hidden ones included.
+
+    With `everything`, all columns that are not hidden are among them.
+    """
     stream = query.streams[position]
     tests = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
     fields = {

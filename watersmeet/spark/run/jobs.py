@@ -165,7 +165,9 @@ def case_columns(query: Query) -> list[SparkColumn]:
 
 
 def decide_cases(where: Where, query: Query, frame: DataFrame) -> DataFrame:
-    """Return the claims that hold and whose pairs hold, or don't, as they claim; or, with as-of streams, the newest ones.
+    """Return the combinations that are results: claims that hold and whose pairs hold, or don't, as they claim.
+
+    With as-of streams, it is the newest candidate of each case that holds, or the case's claim if none does.
 
     [!] Functions of the user's see no combination that lacks what they read: those without a tuple of the optional
     stream are decided apart.

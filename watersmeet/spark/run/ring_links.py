@@ -166,7 +166,7 @@ class Rendezvous:
 
     @property
     def connect(self) -> Connect:
-        """What a task calls to be linked to its neighbours."""
+        """What a task calls to be linked to its neighbours; it may be pickled, and carries the ring's secret."""
         address, secret, tasks = (self.host, self._server.getsockname()[1]), self._secret, self.tasks
 
         @contextmanager

@@ -83,7 +83,7 @@ class RoundScheduler(threading.Thread):
             self._idle_batch = self._runner.protocol.state.batch
 
     def _quiet_seconds(self) -> float:
-        """Return for about how many seconds no batch is expected."""
+        """Return for about how many seconds no batch is expected; 0 while one runs, or may come at any moment."""
         began, ended = self._runner.times
         if self._query.status["isTriggerActive"] or (began is not None and ended is None):
             return 0.0  # [!] between two calls Spark plans and commits: a round would hold up the next batch

@@ -84,7 +84,14 @@ def _input(batch: DataFrame) -> SparkStage:
 
 
 def warm_up(spark: SparkSession, exchange: str) -> None:
-    """Warm Spark up for the first batch in a background thread, while it plans the stream; once an application."""
+    """Start a job in a background thread that warms Spark up for the first batch, while it plans the stream.
+
+    Each kind of job runs once an application; its errors are ignored.
+
+    Args:
+        spark: The session.
+        exchange: How batches run: those of `driver` need no workers at first.
+    """
     run = _fetch_row if exchange == "driver" else _start_workers
     job = (spark.sparkContext.applicationId, run.__name__)
     if job in _warm:

@@ -68,7 +68,7 @@ class MapKeys:
         self._types: dict[ParsedNode, T.MapType] = {}
 
     def learn_types(self, plan: Any) -> None:
-        """Take the types of maps from Spark's analysed plan; keys are tested after that."""
+        """Take the types of maps from Spark's analysed plan; after that, `make` tests the keys of those found there."""
         if not self._calls:
             return
         nodes = {(kind_of(node), origin_of(node.origin())): node for node in expressions(plan)}

@@ -204,7 +204,7 @@ def _has_nondeterministic_child(node: Any) -> bool:
 
 
 def analysis_error(text: ConditionText, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:
-    """Return an error of Spark's analyser as ours, with the position underlined."""
+    """Return an error of Spark's analyser as ours, the position underlined; for some it says what to write instead."""
     problem = error_sentence(error)
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`")

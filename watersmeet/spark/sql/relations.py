@@ -275,7 +275,7 @@ class _JoinBuilder:
         return define([*required, *optional], Conditions(whole, on, draft.how, condition), select, options)
 
     def _all_streams(self, draft: Draft) -> list[SparkColumn]:
-        """Return the list for `SELECT *` if streams are inside joins: a struct per stream, and the time."""
+        """Return the list for `SELECT *` if streams are inside joins: a struct for each that may be named, and the time."""
         structs = []
         for name, path in draft.paths.items():
             root, _, inside = path.partition(".")
@@ -347,7 +347,7 @@ class _JoinBuilder:
         return column.stream if column in never_null and not is_read else None
 
     def _resolver(self, draft: Draft) -> "Resolve":
-        """Return a function that finds the column that a name means."""
+        """Return a function that finds the column that a name means; None for unknown and ambiguous names."""
         names = self._names(draft)
 
         def resolve(path: list[str]) -> Attribute | None:

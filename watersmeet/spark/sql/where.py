@@ -211,7 +211,12 @@ class _WhereCompiler:
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        """Prepare to compile a condition; raises SqlError if it is untrusted and holds what is refused then."""
+        """Look up the condition's names, and have Spark compute the constant sizes in it.
+
+        Raises:
+            SqlError: If it names what doesn't exist, makes values that are too large, or is untrusted and holds what is
+                refused then.
+        """
         self._spark, self._streams, self._tree, self._text = spark, streams, condition.tree, condition.text
         self._partners = condition.partners
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
