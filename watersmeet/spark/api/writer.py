@@ -474,7 +474,7 @@ class JoinWriter:
         """Return a function that keeps all results on the driver, in a temporary view with the query's name.
 
         Raises:
-            DefinitionError: If it has none.
+            DefinitionError: If the query has no name.
         """
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")

@@ -223,7 +223,7 @@ class GapReader:
         return None
 
     def _constant(self, node: Any) -> TimeSum | None:
-        """Return a constant as Spark evaluates it; None if that raises, or it is no finite number or span without months."""
+        """Return a constant as Spark evaluates it; None if it raises, or is no finite number or span without months."""
         type_ = str(node.dataType().simpleString())
         try:
             value = node.eval(None)
@@ -309,7 +309,7 @@ class GapReader:
         return value if value is not None and value.scale == 1 and not value.local else None
 
     def _cast(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return a sum after a cast, in the unit of the new type, rounded where the cast rounds; None for other casts."""
+        """Return a sum after a cast, in the new type's unit, rounded where the cast rounds; None for other casts."""
         before, after = (str(part.dataType().simpleString()) for part in (parts[0], node))
         value = self._sum(parts[0])
         if value is None or before == after or (before in LARGEST and LARGEST.get(after, 0) >= LARGEST[before]):

@@ -275,7 +275,7 @@ class _JoinBuilder:
         return define([*required, *optional], Conditions(whole, on, draft.how, condition), select, options)
 
     def _all_streams(self, draft: Draft) -> list[SparkColumn]:
-        """Return the list for `SELECT *` if streams are inside joins: a struct for each that may be named, and the time."""
+        """Return the list for `SELECT *` if streams are inside joins: a struct for each that can be named, and time."""
         structs = []
         for name, path in draft.paths.items():
             root, _, inside = path.partition(".")
