@@ -87,7 +87,9 @@ class Join(JoinDefinition):
             print("\n".join(describe_options(self.spill, placement.buckets if placement.apart else 1)))
 
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
-        """Return what became of tuples of static inputs, and of their combination; Spark computes it from the inputs.
+        """Return what became of tuples of static inputs, and of their combination.
+
+        Spark looks them up in the inputs and counts results; Python predicates are called.
 
         Args:
             tuples: The values by which to find the tuple of each stream, as a dict or as a text.

@@ -135,7 +135,9 @@ class JoinQuery:
             self._query.explain(extended)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait for the query to end, after its last round if it ends by itself.
+        """Wait for the query to end.
+
+        If it ends by itself, that is after its last round.
 
         Args:
             timeout: How many seconds to wait at most; then the result says whether it has ended.
@@ -214,7 +216,10 @@ class JoinQuery:
                 self._runner.checkpoint.lease.end()
 
     def exception(self) -> BaseException | None:
-        """Return why the query failed, in one sentence; None if it didn't, or was stopped."""
+        """Return why the query failed, or None.
+
+        The error says it in one sentence; there is none for a batch that was cut short by stopping the query.
+        """
         try:
             error = self._query.exception()
         except CONNECTION_ERRORS:

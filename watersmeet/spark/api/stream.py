@@ -28,7 +28,22 @@ WATERMARK = "spark.watermarkDelayMs"
 
 @dataclass(frozen=True)
 class StreamPart:
-    """A frame and its part in a join."""
+    """A frame and its part in a join.
+
+    Attributes:
+        name: The stream's name.
+        frame: Its rows: a frame, or a join of streams.
+        schema: Its columns, as state keeps them.
+        time: Its time column, as the frame spells it; empty for a table until `add_table_times`.
+        window: Its window.
+        delay: The delay that the user gave it, as all times here in microseconds; None for the default.
+        idle: After how long a silence it no longer holds back the watermark; None for never.
+        ahead: How far an event time may lie ahead; None for no limit.
+        declarations: What is known of its rows.
+        table: Whether it is a table.
+        refresh: Whether the table is read anew for each batch.
+        watermark: The delay of the frame's own watermark on the time column; None if there is none.
+    """
 
     name: str
     frame: DataFrame | JoinDefinition

@@ -94,7 +94,14 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FileSink(Sink):
-    """Files in a folder, exactly once: staged aside, and moved in under the batch's name when it is committed."""
+    """Files in a folder, exactly once: staged aside, and moved in under the batch's name when it is committed.
+
+    Attributes:
+        format: One of `FILE_FORMATS`.
+        folder: The folder.
+        options: The format's own options.
+        partition_by: The columns by which files are partitioned.
+    """
 
     format: str
     folder: Folder

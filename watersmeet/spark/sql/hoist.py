@@ -169,7 +169,7 @@ class Hoist:
         self._raising: dict[ParsedNode, Any] = {}
 
     def prepare(self, clause: ParsedNode) -> None:
-        """Compute the constants of a conjunct, and add its hidden columns."""
+        """Have Spark compute the constants of a conjunct, and add its hidden columns to their streams."""
         for part in self._constant_parts(clause):
             self._fold(part)
         for part in self._stream_parts(clause):

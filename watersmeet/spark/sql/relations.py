@@ -291,8 +291,8 @@ class _JoinBuilder:
     def _apply_where(self, draft: Draft, statement: Statement) -> tuple[Draft, str | None]:
         """Return a draft with WHERE's conditions on combinations, and the text of those on results, if any.
 
-        Conditions on results are those that read streams which these may lack. A stream without which a condition can't
-        hold becomes required; `b.x IS NULL` may become an anti join with b.
+        Those are conditions that read a stream which results may lack. A stream without which a condition can't hold
+        becomes required; `b.x IS NULL` may become an anti join with b.
         """
         if statement.where is None:
             return draft, None

@@ -395,7 +395,9 @@ class _TextReader(ListReader):
                 self._read_names(child, bound)
 
     def _star(self, star: ParsedNode) -> list[Output] | None:
-        """Return the columns that `a.*` stands for; None if EXCEPT removes a field from a struct, as Spark then does.
+        """Return the columns that `a.*` stands for; None if EXCEPT removes a field from a struct.
+
+        In that case Spark computes them.
 
         Notes the columns, and the edit that spells them out.
 

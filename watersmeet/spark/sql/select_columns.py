@@ -81,7 +81,10 @@ class _ColumnReader(ListReader):
     def _read_item(self, item: ParsedNode) -> list[tuple[Any, Output | None]]:
         """Return the nodes for Spark that an item stands for, each with its output if it is a plain column.
 
-        Notes the columns that are read; raises SqlError if the item names what does not exist.
+        Notes the columns that are read.
+
+        Raises:
+            SqlError: If the item names what does not exist.
         """
         if item.kind in STARS:
             return self._star(item)

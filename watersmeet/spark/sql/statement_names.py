@@ -46,7 +46,7 @@ class StatementNames:
         return next((stream for stream in self.paths if stream.lower() == name.lower()), None)
 
     def owners(self, column: str) -> list[str]:
-        """Return the streams that have a column."""
+        """Return the streams that have a column, whatever its case, of those that may be named."""
         return [name for name in self.paths if column.lower() in map(str.lower, self.columns[name])]
 
     def condition(self, text: str) -> str:
