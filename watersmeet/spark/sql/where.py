@@ -329,7 +329,7 @@ class _WhereCompiler:
             return None
 
     def _conjunct(self, part: ParsedNode, text: str, *, careful: bool) -> Conjunct:
-        """Return a conjunct translated to DuckDB or left to Spark; if `careful`, it raises where a hidden column did."""
+        """Return a conjunct translated to DuckDB or left to Spark; `careful`: it raises where a hidden column did."""
         try:
             return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
