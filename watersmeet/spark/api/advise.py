@@ -115,7 +115,7 @@ def advise(
 
 
 def check_join(join: JoinDefinition, samples: Mapping[str, DataFrame] | None = None) -> list[Finding]:
-    """Return what is worth knowing of a join before it starts; see `Join.check`."""
+    """Return what is worth knowing of a join before it starts; reads the samples by Spark jobs. See `Join.check`."""
     findings = list(_definition_findings(join))
     if samples:
         check_streams("samples", samples, [stream.name for stream in join.query.streams])
@@ -160,11 +160,13 @@ def _sample_findings(join: JoinDefinition, samples: Mapping[str, DataFrame]) -> 
 def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) -> SampleMeasurements:
     """Run a join over rows in the order of their time, batch by batch, and return the measurements.
 
+    Calls the user's predicates. After some ten seconds no batch begins, so rows may be left; progress is printed.
+
     Args:
         query: The join.
         ordering: In which order streams are probed.
         sample: The rows.
-        store: An empty store.
+        store: An empty store, to which state is written.
 
     Raises:
         DefinitionError: If all rows have the same event time.
@@ -199,7 +201,14 @@ def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) 
 
 
 def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
-    """Yield where batches begin and end; a batch is taken to run until the next one is requested."""
+    """Yield the rows at which batches begin and end, until all are used or time is over; prints progress.
+
+    A batch is taken to run until the next one is requested: sizes depend on how long that takes.
+
+    Args:
+        rows: How many rows there are.
+        clock: Returns the time in seconds.
+    """
     at, size, began = 0, max(1, rows // FIRST), clock()
     while at < rows and clock() - began < MOST_SECONDS:
         end = rows if rows - at < 2 * size else at + size
@@ -227,7 +236,7 @@ class Trial(Runtime):
     batches: list[BatchWork]
 
     def run(self, action: RunJobs) -> JobsFinished:
-        """Run the join; combinations that only Spark can decide are dropped."""
+        """Run the join in this process, and note its work; combinations that only Spark can decide are dropped."""
         jobs = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.batches += [batch_work(job.reports, self.rows.num_rows) for job in jobs.values()]
         self.store.remove(file for job in jobs.values() for report in job.reports for file in report.results.pending)

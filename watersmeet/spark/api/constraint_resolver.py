@@ -192,7 +192,7 @@ class ConstraintResolver:
     # -- punctuations
 
     def _resolve_flagged(self, stream: int, punctuations: Punctuations) -> ResolvedConstraints:
-        """Resolve punctuations that are rows of the stream, marked by a flag."""
+        """Resolve punctuations that are rows of the stream; raises DefinitionError if they don't fit it."""
         columns, flag = self._columns[stream], self._columns[stream].at(punctuations, str(punctuations.flag))
         kind = columns.type_of(flag)
         if not isinstance(kind, T.BooleanType):
@@ -207,7 +207,16 @@ class ConstraintResolver:
     def _patterns(
         self, stream: int, punctuations: Punctuations, theirs: NamedColumns
     ) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-        """Return the columns of a stream that punctuations match, and the positions of the ends of each in `theirs`."""
+        """Return the columns of a stream that punctuations match, and for each where its two ends are in `theirs`.
+
+        Args:
+            stream: The stream.
+            punctuations: Their declaration.
+            theirs: The columns that hold the ends: the stream's own, or those of a frame.
+
+        Raises:
+            DefinitionError: If there is no such column, one is named twice, or an end is of another type.
+        """
         columns = self._columns[stream]
         fields = self._check_distinct(
             stream, punctuations, [columns.comparable_at(punctuations, on) for on, _ in punctuations.on]
@@ -227,6 +236,9 @@ class ConstraintResolver:
             stream: The stream.
             punctuations: Their declaration.
             first: The position of their first hidden column.
+
+        Raises:
+            DefinitionError: If the frame doesn't fit the stream.
         """
         spec, theirs = self._streams[stream], self._frame_columns(stream, punctuations)
         fields, ends = self._patterns(stream, punctuations, theirs)
@@ -244,7 +256,7 @@ class ConstraintResolver:
         return ResolvedConstraints(constraints, tuple(hidden), (PunctuationFrame(stream, frame, values),))
 
     def _frame_columns(self, stream: int, punctuations: Punctuations) -> NamedColumns:
-        """Check a frame of punctuations against its stream, and return its columns."""
+        """Return the columns of a frame of punctuations; raises DefinitionError if it doesn't suit its stream."""
         spec, owner = self._streams[stream], f"Punctuations of stream '{self._streams[stream].name}'"
         frame = check_frame(f"{owner}: frame=...", punctuations.frame)
         if frame.isStreaming != self._streaming[stream]:

@@ -66,7 +66,8 @@ class Join(JoinDefinition):
 
         Without samples: state that grows without bound, useless constraints, streams that no condition connects with
         the others, more nodes than tasks run at once. With samples: delays shorter than the actual disorder, and, if
-        every stream has a sample, Python predicates that take most of the time.
+        every stream has a sample, Python predicates that take most of the time: these are then called for some ten
+        seconds. Spark jobs read the samples.
 
         Args:
             samples: Static frames by stream, with their rows in the order of arrival.
@@ -87,6 +88,8 @@ class Join(JoinDefinition):
 
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
         """Return what became of tuples of static inputs, and of their combination.
+
+        Spark looks them up in the inputs and counts results; Python predicates are called.
 
         Args:
             tuples: The values by which to find the tuple of each stream, as a dict or as a text.
@@ -190,7 +193,13 @@ def define(
     select: str | Sequence[str | Column] | None,
     options: JoinOptions,
 ) -> Join:
-    """Define a join; see `join`."""
+    """Define a join; see `join`.
+
+    Has Spark parse and analyse conditions and columns, and warns of texts that it would cast implicitly.
+
+    Raises:
+        DefinitionError: If the join is invalid.
+    """
     _check_streams(streams)
     _check_conditions(conditions)
     columns, predicates = check_select(select), check_predicates(options.predicates)
@@ -306,7 +315,11 @@ def _with_hidden(specs: Sequence[StreamSpec], where: Where) -> tuple[StreamSpec,
 def _with_constraints(
     specs: Sequence[StreamSpec], parts: Sequence[StreamPart], kinds: Sequence[T.StructType]
 ) -> tuple[tuple[StreamSpec, ...], tuple[PunctuationFrame, ...]]:
-    """Return the streams with their constraints, and the frames that hold punctuations."""
+    """Return the streams with their constraints and the hidden columns these need, and the frames of punctuations.
+
+    Raises:
+        DefinitionError: If a constraint doesn't fit its stream.
+    """
     resolver = ConstraintResolver(specs, kinds, [part.streaming for part in parts])
     resolved = [resolver.resolve(at, part.declarations) for at, part in enumerate(parts)]
     full = tuple(
@@ -319,7 +332,7 @@ def _with_constraints(
 def _inherited_constraints(part: StreamPart) -> Iterator[InheritedPunctuations]:
     """Return the punctuations that a stream which is a join inherits from its own streams.
 
-    [!] None if its results wait for partners: they may come after the punctuation.
+    [!] There are none if its results wait for partners: they may come after the punctuation.
     """
     if not isinstance(part.frame, JoinDefinition) or part.frame.query.waits:
         return iter(())

@@ -155,7 +155,11 @@ class JoinDefinition:
         return self.spark.createDataFrame([], T.StructType([*spark_schema(self.query.output_schema), *own]))
 
     def with_time(self) -> Self:
-        """Return the join with `_time` in its output, as needed by a join of which it is a stream."""
+        """Return the join with `_time` in its output, as needed by a join of which it is a stream.
+
+        Raises:
+            DefinitionError: If it has a SELECT list, which lacks it.
+        """
         if "_time" in self.schema.names:
             return self
         if self.select is not None:
@@ -286,11 +290,14 @@ class JoinDefinition:
         return hash_input([(F.col(quote_name(f.name)), f.dataType) for f in spark_schema(self.query.output_schema)])
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Return the combinations in files that are results, as Spark decides."""
+        """Return a frame of the combinations in files that are results, as Spark decides; see `_decide`."""
         return self._decide(_read_files(batch, files, self.query.pending_schema))
 
     def _decide(self, frame: DataFrame) -> DataFrame:
-        """Keep the rows of the pending schema for which every conjunct left to Spark holds."""
+        """Return the rows of the pending schema that are results, as flat results, with their traces if they have any.
+
+        Every conjunct left to Spark holds for them; with optional streams, see `decide_cases`.
+        """
         query = self.query
         output = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*output).alias(hidden_name("shown")), *self._inputs_of(query.deferred_conjuncts)]
@@ -304,7 +311,10 @@ class JoinDefinition:
         return matches.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
     def _inputs_of(self, conjuncts: Sequence[Conjunct]) -> list[SparkColumn]:
-        """Return what Spark reads to decide conjuncts, from columns with generated names: each stream as a struct."""
+        """Return the columns that Spark reads to decide conjuncts, from those of the pending schema.
+
+        Each stream is a struct; hidden columns and the answers of Python predicates stand beside, under hidden names.
+        """
         columns = sorted({column for conjunct in conjuncts for column in conjunct.columns})
         calls = {call.name for conjunct in conjuncts for call in conjunct.calls}
         parts = [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
@@ -317,7 +327,7 @@ class JoinDefinition:
         return parts
 
     def answer(self, conjunct: Conjunct, combination: pa.Table) -> bool | None:
-        """Return whether a conjunct holds for one combination, as Spark decides.
+        """Have Spark decide whether a conjunct holds for one combination, in a job of its own; None for NULL.
 
         Args:
             conjunct: A conjunct that is left to Spark.
@@ -329,7 +339,7 @@ class JoinDefinition:
         return answer[0]  # type: ignore[no-any-return]
 
     def compute_sides(self, conjunct: Conjunct, combination: pa.Table) -> list[pa.Array]:
-        """Return the values that a conjunct compares in one combination; see `answer`."""
+        """Have Spark compute the values that a conjunct compares in one combination, each as an array; see `answer`."""
         sides = [side.alias(f"c{at}") for at, side in enumerate(self.where.sides[conjunct.clause])]
         values = self._combination(conjunct, combination).select(*sides).toArrow()
         return [column.combine_chunks() for column in values.columns]
@@ -354,7 +364,7 @@ class JoinDefinition:
         return any(is_odd(self._kind_of(column)) for column in self.query.output_columns)
 
     def _restore_types(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return results with the types of the streams' columns where state stores others."""
+        """Return results with the types of the streams' columns where state stores others; `beside` comes first."""
         if not self._is_odd:
             return frame
         own = [ID] if self.identity else []
@@ -380,7 +390,10 @@ class JoinDefinition:
         return from_stored(value, self._kind_of(column)).alias(name)
 
     def nest(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return flat results as the SELECT list reads them: a struct per stream, `_time` and `_id`, where used."""
+        """Return flat results as the SELECT list reads them.
+
+        These are the columns `beside`, a struct per stream that is read, and `_time` and `_id` if they are.
+        """
         structs = []
         for position, spec in enumerate(self.query.streams):
             outputs = [output for output in self.query.outputs if output.column.stream == position]
@@ -396,8 +409,11 @@ class JoinDefinition:
         As with any frame, when the driver runs out of memory, PySpark's `collect()` may return fewer rows without an
         error; `toArrow()` raises.
 
+        Makes a temporary folder, which is removed with the frame, and checks that workers can use it.
+
         Raises:
-            DefinitionError: If an input is streaming.
+            DefinitionError: If an input is streaming, the join spills, the session's settings have changed, or workers
+                can't run it.
         """
         if any(frame.isStreaming for _, frame in self.leaves):
             raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")

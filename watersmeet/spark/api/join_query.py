@@ -107,7 +107,8 @@ class JoinQuery:
     def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
         """Return what became of tuples, and of their combination, as far as state, side outputs and results show.
 
-        The query may be running. If the tuples have been purged, the answer says that it is no longer known.
+        The query may be running. If the tuples have been purged, the answer says that it is no longer known. Python
+        predicates may be called, and Spark jobs run.
 
         Args:
             tuples: The values by which to find the tuple of each stream, as a dict or as a text.
@@ -135,6 +136,11 @@ class JoinQuery:
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the query to end.
+
+        If it ends by itself, that is after its last round.
+
+        Args:
+            timeout: How many seconds to wait at most; then the result says whether it has ended.
 
         Raises:
             WatersmeetError: If the join failed, in one sentence.
@@ -165,6 +171,9 @@ class JoinQuery:
         Args:
             settle: Whether to pay all that is owed first, however long it takes; otherwise, or if interrupted, the next
                 start pays it.
+
+        Raises:
+            WatersmeetError: If what is owed can't be paid, in one sentence.
         """
         if settle and not self.isActive:
             self.settle()
@@ -188,7 +197,10 @@ class JoinQuery:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise errors in one sentence, and release the checkpoint at once if the query has ended."""
+        """Raise errors within the context in one sentence, and release the checkpoint at once if the query has ended.
+
+        That a batch was cut short by stopping the query is no error.
+        """
         try:
             yield
         except StreamingQueryException as error:
@@ -204,7 +216,10 @@ class JoinQuery:
                 self._runner.checkpoint.lease.end()
 
     def exception(self) -> BaseException | None:
-        """Return why the query failed, or None."""
+        """Return why the query failed, or None.
+
+        The error says it in one sentence; there is none for a batch that was cut short by stopping the query.
+        """
         try:
             error = self._query.exception()
         except CONNECTION_ERRORS:

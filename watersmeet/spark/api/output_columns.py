@@ -23,6 +23,8 @@ def output_columns(
 ) -> tuple[tuple[Output, ...], Selection | None, str]:
     """Return the engine's output columns, the SELECT list if Spark has to compute it from them, and its text.
 
+    Without columns and a list, the engine outputs a struct per stream. Spark analyses a list, in no job.
+
     Args:
         select: The SELECT list, as text or as columns; None for the default output.
         join: The join, still without output columns.
@@ -57,7 +59,7 @@ def output_columns(
 
 
 def _parse(select: Any, join: JoinDefinition, untrusted: bool, is_default: bool) -> SelectList:
-    """Parse a SELECT list; the filter on results, if any, becomes one more item of it."""
+    """Parse a SELECT list; the filter on results, if any, becomes its last item. Raises SqlError if it is invalid."""
     condition = join.query.filter
     if isinstance(select, str):
         text = f"{select}, ({condition}) AS {FILTER_COLUMN}" if condition else select

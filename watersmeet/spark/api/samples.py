@@ -59,7 +59,9 @@ class SampleRows(NamedTuple):
 
 
 def sample_rows(join: JoinDefinition, sources: Mapping[str, SampleSource]) -> SampleRows:
-    """Read the earliest rows of all streams together, by event time, and the rows of tables.
+    """Read the earliest rows of all streams together, by event time, and the rows of tables; runs Spark jobs.
+
+    No more are read than `MOST_ROWS`, or than take about `MOST_BYTES`.
 
     Args:
         join: The join.
@@ -93,14 +95,26 @@ def _make_nullable(rows: pa.Table) -> pa.Table:
 
 
 def _table_rows(query: Query, at: int, frame: DataFrame, computed: HiddenValues, width: float) -> TableRows:
-    """Return the rows of a table; if there are too many, a random sample of them."""
+    """Read the rows of a table or, if there are too many, a random sample of them; runs Spark jobs.
+
+    Args:
+        query: The join.
+        at: The table.
+        frame: Its frame.
+        computed: How its hidden columns are computed.
+        width: The mean bytes of a row.
+    """
     size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
     rows = tag_rows(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
     return TableRows(_make_nullable(rows.toArrow()), size)
 
 
 def _width(query: Query, at: int, frame: DataFrame, computed: HiddenValues) -> float:
-    """Return the mean bytes of a stream's row."""
+    """Return the mean bytes of a stream's row, from a few that a Spark job reads.
+
+    Raises:
+        DefinitionError: If there are none.
+    """
     rows = tag_rows(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
         stream = query.streams[at]
@@ -114,8 +128,13 @@ def _width(query: Query, at: int, frame: DataFrame, computed: HiddenValues) -> f
 def sample_frame(join: JoinDefinition, at: int, source: SampleSource | None) -> DataFrame:
     """Return a static frame with the rows of a stream's sample and the stream's columns.
 
+    Args:
+        join: The join.
+        at: The stream.
+        source: Its sample; None to read the stream's own source now, by a query if it is streaming.
+
     Raises:
-        DefinitionError: If there is no sample, it is empty, or it lacks a column.
+        DefinitionError: If there is no sample, it is streaming, it lacks a column, or the source holds no rows.
     """
     stream, own = join.query.streams[at], join.frames[at]
     what = f"The sample of {stream.noun} '{stream.name}'"
@@ -177,7 +196,10 @@ def _is_delta(spark: SparkSession, path: str) -> bool:
 
 
 def _csv(spark: SparkSession, path: str, kind: T.StructType) -> DataFrame:
-    """Read columns by the names in the first line, if it has all of them; else by position."""
+    """Return a frame of CSV files, with columns by the names in the first line, which a Spark job reads.
+
+    If it doesn't have all of them, they are read by position. What can't be cast to its column's type is NULL.
+    """
     first = spark.read.csv(path).first()
     if first is None or not set(kind.names) <= set(first):
         return spark.read.schema(kind).csv(path)
@@ -189,7 +211,14 @@ def _csv(spark: SparkSession, path: str, kind: T.StructType) -> DataFrame:
 
 
 def read_source(name: str, frame: DataFrame, time: str) -> DataFrame:
-    """Read what the source of a streaming frame holds now, or enough of it; the source is not changed.
+    """Run a query that reads what the source of a streaming frame holds now, or enough of it; return the rows.
+
+    The source is not changed. Of each of its batches the earliest rows are kept.
+
+    Args:
+        name: The stream's name, for errors.
+        frame: The streaming frame.
+        time: Its time column.
 
     Raises:
         DefinitionError: If it holds no rows.

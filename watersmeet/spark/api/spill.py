@@ -72,7 +72,7 @@ def check_spill(join: JoinDefinition) -> None:
     """Reject spilling where results depend on the timing of other results.
 
     Raises:
-        DefinitionError: If they do, or `spill` names an unknown stream.
+        DefinitionError: If they do, an inner join or a join with a table has `spill`, or a quota is for no stream.
     """
     joins = list(_walk(join))
     if any(inner.spill is not None for inner in joins[1:]):

@@ -28,7 +28,22 @@ WATERMARK = "spark.watermarkDelayMs"
 
 @dataclass(frozen=True)
 class StreamPart:
-    """A frame and its part in a join."""
+    """A frame and its part in a join.
+
+    Attributes:
+        name: The stream's name.
+        frame: Its rows: a frame, or a join of streams.
+        schema: Its columns, as state keeps them.
+        time: Its time column, as the frame spells it; empty for a table until `add_table_times`.
+        window: Its window.
+        delay: The delay that the user gave it, as all times here in microseconds; None for the default.
+        idle: After how long a silence it no longer holds back the watermark; None for never.
+        ahead: How far an event time may lie ahead; None for no limit.
+        declarations: What is known of its rows.
+        table: Whether it is a table.
+        refresh: Whether the table is read anew for each batch.
+        watermark: The delay of the frame's own watermark on the time column; None if there is none.
+    """
 
     name: str
     frame: DataFrame | JoinDefinition
@@ -125,7 +140,8 @@ def stream(
         constraints: What else is known of its rows: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
 
     Raises:
-        DefinitionError: If the time column is missing, a duration is invalid, or the frame isn't a classic Spark frame.
+        DefinitionError: If the time column is missing, a duration is invalid, the frame isn't a classic Spark frame, or
+            Spark can't run it as a stream.
     """
     check_name(name)
     if not isinstance(time, str):
@@ -265,7 +281,7 @@ def check_text(what: str, value: object, example: str, several: str = "") -> Non
 
 
 def _find_time_column(stream: str, columns: Sequence[str], time: str) -> str:
-    """Return the time column as the stream spells it; raises DefinitionError if none or several have the name."""
+    """Return the time column as the stream spells it; raises DefinitionError unless exactly one has the name."""
     matches = [column for column in columns if column == time] or [c for c in columns if c.lower() == time.lower()]
     alike = [column for column in columns if matches and column.lower() == matches[0].lower()]
     if len(alike) > 1:

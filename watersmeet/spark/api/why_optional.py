@@ -42,7 +42,11 @@ class StaticOptionalStreams(OptionalStreams):
     fingerprints: Mapping[int, int] = field(default_factory=dict)
 
     def find_partners(self, rows: Sequence[StoredTuple], optional: int) -> Partners:
-        """See OptionalStreams; finds them by a left or as-of join with this stream alone."""
+        """See OptionalStreams; Spark computes a left or as-of join with this stream alone.
+
+        Raises:
+            PredicateError: If it can't be computed.
+        """
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quote_name(spec.name)), self.join.kinds[optional].fields
         columns = [c.field for c in query.stored_columns[optional] if c.field < len(fields)][:MOST_COLUMNS]
@@ -83,7 +87,11 @@ class StaticOptionalStreams(OptionalStreams):
         return CombinationClosing(True)
 
     def survey(self, rows: Sequence[StoredTuple]) -> Survey:
-        """See OptionalStreams."""
+        """See OptionalStreams; Spark counts the combinations, and their results unless an anti join leaves none.
+
+        Raises:
+            PredicateError: If the join can't be computed.
+        """
         query = self.join.query
         members = [one.stream for one in rows if one.stream in query.optional]
         hows: dict[int, How] = {at: "semi" if at in members else "left" for at in query.optional}
@@ -99,7 +107,7 @@ class StaticOptionalStreams(OptionalStreams):
         return Survey(combinations, _compute(results.count))
 
     def _join(self, rows: Sequence[StoredTuple], how: Mapping[int, How], with_rows: Sequence[int]) -> DataFrame:
-        """Join the tuples in question with all others.
+        """Return a frame, not yet computed, of the join of the tuples in question with all others.
 
         Args:
             rows: The tuples.

@@ -40,6 +40,8 @@ def merge_values(together: Mapping[str, Values] | None, single: Mapping[str, Val
 def why_running(join: JoinDefinition, runner: BatchRunner, values: Mapping[str, Values]) -> Answer:
     """Return what became of tuples of a query, which may be running meanwhile.
 
+    Reads its newest state and its output files; may call Python predicates, and run Spark jobs.
+
     Raises:
         DefinitionError: If there is no such stream, column or value.
     """
@@ -84,7 +86,7 @@ def outputs_of(join: JoinDefinition, runner: BatchRunner, results: bool) -> Outp
 
 
 def output_paths(join: JoinDefinition) -> Mapping[Column, ColumnPath]:
-    """Return where in the results each column of a stream appears unchanged."""
+    """Return where in the results columns of streams appear unchanged: each as a column, or as a field in a struct."""
     if join.select is None:
         return columns_in_results(join.query)
     schema = join.schema
@@ -100,7 +102,10 @@ def output_paths(join: JoinDefinition) -> Mapping[Column, ColumnPath]:
 
 
 def decider(join: JoinDefinition) -> Decide:
-    """Return a function by which Spark decides conjuncts of a join."""
+    """Return a function by which Spark decides a conjunct of a join for one combination, in a job of its own.
+
+    It raises PredicateError if the conjunct raises.
+    """
 
     def decide(conjunct: Conjunct, columns: Mapping[str, pa.Array]) -> bool | None:
         try:
@@ -112,7 +117,7 @@ def decider(join: JoinDefinition) -> Decide:
 
 
 def computer(join: JoinDefinition) -> Compute:
-    """Return a function by which Spark computes the values that conjuncts of a join compare."""
+    """Return a function by which Spark computes the values that a conjunct compares, in a job; none if that raises."""
 
     def compute(conjunct: Conjunct, columns: Mapping[str, pa.Array]) -> Sequence[pa.Array]:
         try:

@@ -50,10 +50,12 @@ STATIC = (-1, -1)
 
 
 def why_static(join: JoinDefinition, values: Mapping[str, Values]) -> Answer:
-    """Return what becomes of tuples of static inputs.
+    """Return what becomes of tuples of static inputs; runs Spark jobs, and calls Python predicates.
 
     Raises:
-        DefinitionError: If an input is streaming, or there is no such stream, column or value.
+        DefinitionError: If an input is streaming, the session's settings have changed, or there is no such stream,
+            column or value.
+        PredicateError: If the join can't be computed.
     """
     if any(frame.isStreaming for _, frame in join.leaves):
         raise DefinitionError("join.why() looks at static inputs; ask the query that runs: query.why(...).")
@@ -123,7 +125,7 @@ class StaticFrames(Evidence):
     # -- tuples
 
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
-        """See Evidence."""
+        """See Evidence; finds the rows by a Spark job, and stores those that intake would store."""
         spec = self.join.query.streams[selector.stream]
         matches = _tag_stream(self.join, selector.stream).where(_row_matches(selector)).limit(MOST_TUPLES + 1)
         own = [F.col(Column(selector.stream, at).name) for at in range(len(spec.schema))]
@@ -191,7 +193,11 @@ class StaticFrames(Evidence):
         return f" ({values})" if values else ""
 
     def complete(self, rows: Sequence[StoredTuple], missing: Sequence[int]) -> Completions:
-        """See Evidence; computes the join itself, restricted to the rows in question."""
+        """See Evidence; computes the join itself, over the rows in question unless that would change a count window.
+
+        Raises:
+            PredicateError: If it can't be computed.
+        """
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
         for one in self.question if not query.counted_streams else ():
@@ -223,21 +229,21 @@ def _rows_and_times(join: JoinDefinition, stream: int, ts: int) -> tuple[DataFra
 
 
 def _ordinal(join: JoinDefinition, stream: int, ts: int, block: pa.RecordBatch) -> int:
-    """Return the arrival ordinal of a tuple."""
+    """Return the arrival ordinal of a tuple, from 1, by time and then content; Spark counts the rows before it."""
     rows, time, moment = _rows_and_times(join, stream, ts)
     own = block.column(CONTENT)[0].as_py()
     return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
 
 
 def _as_of(join: JoinDefinition, stream: int, row: StoredTuple) -> tuple[int, int]:
-    """Return how many tuples of a stream come no later than a tuple of another."""
+    """Return how many tuples of a stream come no later than a tuple of another, at least and at most; Spark counts."""
     rows, time, moment = _rows_and_times(join, stream, row.ts)
     count = rows.where(time <= moment if stream < row.stream else time < moment).count()
     return count, count
 
 
 def _restrict_frame(join: JoinDefinition, at: int, selector: TupleSelector) -> DataFrame | None:
-    """Return the frame of a stream, restricted to the rows in question if it is the stream in question."""
+    """Return the frame of a stream, restricted to the rows in question if it is the selector's; None for a join."""
     frame = join.frames[at]
     if frame is None or at != selector.stream:
         return frame
@@ -269,7 +275,7 @@ def _conjunction(conditions: Iterator[SparkColumn]) -> SparkColumn:
 
 
 def _literal(value: pa.Scalar) -> SparkColumn:
-    """Return a value as a literal of Spark."""
+    """Return a value, which may be NULL or nested, as a literal of Spark's of its type."""
     kind = from_arrow_type(value.type, prefer_timestamp_ntz=True)
     if not value.is_valid:
         return F.lit(None).cast(kind)

@@ -125,7 +125,11 @@ class JoinWriter:
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> "JoinWriter":
-        """Set several options at once; those that are None stay as they are."""
+        """Set several options at once; those that are None stay as they are.
+
+        Raises:
+            DefinitionError: If one looks like a misspelled option of the writer's own, or is a path that isn't one.
+        """
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark ignores the case of an option's name
         for key, value in options.items():
             checks.check_option(key, value, own)
@@ -186,6 +190,9 @@ class JoinWriter:
             partitionBy: See `partitionBy`; an existing table keeps its own.
             queryName: See `queryName`.
             options: See `options`.
+
+        Raises:
+            DefinitionError: If results don't fit the table; see also `start`.
         """
         checks.require_text("toTable", tableName, "matches")
         writer = self.options(**options)
@@ -200,6 +207,7 @@ class JoinWriter:
 
         Raises:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
+            StateError: If the checkpoint is in use or damaged, or the query was closed for good.
         """
         if path is not None:
             checks.require_text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
@@ -245,7 +253,7 @@ class JoinWriter:
             raise
 
     def _read_settings(self) -> WriterSettings:
-        """Check the options of the writer's own, and return them."""
+        """Return the options of the writer's own; raises DefinitionError if one is invalid."""
         return WriterSettings(
             checks.choose_exchange(self._options.get("exchange"), is_local(self.join.spark)),
             checks.parse_samples(self._options.get("samples"), self.join.stream_columns),
@@ -261,6 +269,11 @@ class JoinWriter:
     ) -> tuple[Store, Offsets]:
         """Open both parts of a checkpoint, without changing anything.
 
+        Args:
+            location: The checkpoint.
+            settings: The writer's options.
+            folders: The output folders, each with its option.
+
         Raises:
             DefinitionError: If it lies in an output folder, or the other way round.
             StateError: If its parts don't belong together, or the query was closed for good.
@@ -275,7 +288,14 @@ class JoinWriter:
         return store, offsets
 
     def _take_lease(self, location: Location, store: Store) -> Lease:
-        """Check that everybody can use the store, and take its lease."""
+        """Check that the driver and the workers can use the store, and take its lease.
+
+        Makes workers reserve little memory where that is limited.
+
+        Raises:
+            DefinitionError: If somebody can't use it.
+            StateError: If another run holds the lease.
+        """
         with checks.explain_write_errors(location.spark):
             store.check()
             save_address_space(self.join.spark)
@@ -291,7 +311,10 @@ class JoinWriter:
         sink: Sink,
         sides: Mapping[str, Folder],
     ) -> BatchRunner:
-        """Return what runs the batches, with its state read and the outputs prepared."""
+        """Return what runs the batches, after reading the state and finishing the delivery of its last batch.
+
+        Makes output folders, and stores what `watersmeet why` needs.
+        """
         run, name, durable = uuid.uuid4().hex[:12], checkpoint.name, settings.durable
         folders = {kind: folder.for_run(name, run, durable) for kind, folder in sides.items()}
         outputs = Outputs(sink.for_run(name, run, durable), join.plain, folders, name)
@@ -317,7 +340,7 @@ class JoinWriter:
         return runner
 
     def _run(self, join: JoinDefinition, tree: FrameTree, runner: BatchRunner, location: Location) -> JoinQuery:
-        """Start Spark's query.
+        """Start Spark's query and return its handle.
 
         Raises:
             StateError: If Spark can't read or write its part of the checkpoint.
@@ -348,7 +371,7 @@ class JoinWriter:
                 yield folder.inside(name).location.arrow, f"{kind}Path, stream '{name}'"
 
     def _check(self) -> None:
-        """Check what can be checked before anything is read or written."""
+        """Check what can be checked before anything is read or written; raises DefinitionError."""
         join = self.join
         join.check_settings()
         checks.require_streaming(join.sources)
@@ -364,7 +387,7 @@ class JoinWriter:
         return check_reachable(locate(self.join.spark, path, what), what)
 
     def _sides(self) -> dict[str, Folder]:
-        """Return the folders of side outputs."""
+        """Return the folders of side outputs by kind; raises DefinitionError if rows can't be written to one."""
         options = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
         if options:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
@@ -382,7 +405,11 @@ class JoinWriter:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
     def _sink(self) -> Sink:
-        """Return what writes the results, as the settings say; creates the table if there is none of its name."""
+        """Return what writes the results, as the settings say; creates the table if there is none of its name.
+
+        Raises:
+            DefinitionError: If the settings don't go together, or results can't be written there.
+        """
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._table is not None:
@@ -444,7 +471,11 @@ class JoinWriter:
         return consume
 
     def _memory_collector(self) -> Consume:
-        """Return a function that keeps all results on the driver, in a temporary view with the query's name."""
+        """Return a function that keeps all results on the driver, in a temporary view with the query's name.
+
+        Raises:
+            DefinitionError: If the query has no name.
+        """
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")
         name, spark, batches = self._name, self.join.spark, list[pa.Table]()

@@ -86,7 +86,8 @@ class Lease:
         """Check that no other run has taken over the lease; to be called before anything is published.
 
         Raises:
-            StateError: If one has.
+            QueryStopped: If the lease has been released, as the query was stopped.
+            StateError: If another run has it, or its files are gone.
         """
         if self._over.is_set():
             raise QueryStopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
@@ -143,7 +144,7 @@ _own_leases: dict[str, Lease] = {}
 
 
 def take(store: Store) -> Lease:
-    """Take the lease of a store, and renew it from now on.
+    """Take the lease of a store, and renew it from now on; may watch the lease of another run for a while first.
 
     Raises:
         StateError: If another run holds it; nothing is changed then.
@@ -165,7 +166,7 @@ def take(store: Store) -> Lease:
 
 
 def _is_free(store: Store, number: int) -> bool:
-    """Return whether a lease may be taken over; watches it for a while if that is not known at once."""
+    """Return whether a lease may be taken over; watches it for up to `EXPIRES` seconds if that is not known at once."""
     renewal, since = store.read(path_of(number, "renewed")), time.monotonic()
     while True:
         holder = holder_of(store, number)

@@ -143,7 +143,11 @@ class _StorageUri:
 
 
 def _locate_without_scheme(spark: SparkSession, path: str, what: str) -> Location:
-    """Return where a path without a scheme lies in Spark's default file system."""
+    """Return where a path without a scheme lies in Spark's default file system.
+
+    Raises:
+        DefinitionError: If that isn't this host's, and the path doesn't begin with a slash or Python can't reach it.
+    """
     default = _default_system(spark)
     if _is_file(default):
         full = _absolute_path(path)

@@ -172,7 +172,14 @@ class Folder:
         return (self.location if is_staged(source) else store).inside(source)
 
     def delivery_of_staged(self, staged: str, store: Location, batch: int, ending: str) -> Delivery:
-        """Return the delivery of the data files in a staging folder, which keeps partition folders."""
+        """Return the delivery of the data files in a staging folder, which keeps partition folders.
+
+        Args:
+            staged: The staging folder.
+            store: Where the store is.
+            batch: The batch, which becomes part of the files' names.
+            ending: The ending of files that have none.
+        """
         system, source = _open(self.locate_staged(staged, store))
         moves: list[tuple[str, str]] = []
         for path in sorted(_files(system, source)):
@@ -189,7 +196,7 @@ class Folder:
         _remove_folders(_open(self.location if is_staged(staged) else store), [staged])
 
     def delivery_of_files(self, files: Sequence[str], store: Location, batch: int) -> Delivery:
-        """Return the delivery of finished files of the store."""
+        """Return the delivery of finished files of the store; if the folder is durable, flushes them to disk."""
         names = (f"{self._name(batch, at)}{PurePosixPath(file).suffix}" for at, file in enumerate(files))
         return self._delivery(list(zip(files, names, strict=True)), store)
 

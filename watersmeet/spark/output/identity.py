@@ -28,7 +28,7 @@ def add_identity(frame: DataFrame, content: Sequence[Column], origin: str, store
 
     Args:
         frame: The results of one batch, all of them.
-        content: The columns to hash; see `watersmeet.spark.run.content.parts`.
+        content: The columns to hash; see `watersmeet.spark.run.content.hash_input`.
         origin: A text that distinguishes their checkpoint, join and batch from all others.
         stored: Whether they are in files, whose size is then known.
     """
@@ -51,7 +51,7 @@ def _hex(half: Column) -> Column:
 
 
 def _repartition(results: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return results in as few partitions as their size allows, with equal ones in the same partition."""
+    """Return results in as few partitions as the size of their files allows, with equal ones in the same partition."""
     plan: Any = results._jdf.queryExecution().analyzed()
     size = int(str(plan.collectLeaves().head().stats().sizeInBytes()))
     if size <= SMALL:

@@ -57,7 +57,10 @@ class FileColumns:
         self.checked |= changed
 
     def _missing_columns(self, frame: DataFrame, changed: dict[str, str]) -> list[str]:
-        """Return the columns that the join needs and that files in changed folders lack."""
+        """Return the columns that the join needs and that files in changed folders lack.
+
+        Remembers the columns of a folder when it is first seen. Has Spark plan the frame, and read the files' schemas.
+        """
         missing = []
         for scan in items(frame._jdf.queryExecution().sparkPlan().collectLeaves()):
             at = _folder(scan.relation()) if kind_of(scan) == "FileSourceScanExec" else None
@@ -89,7 +92,7 @@ def _folder(relation: Any) -> str:
 
 
 def _columns(frame: DataFrame, relation: Any) -> list[str]:
-    """Return the lower-case columns of files; none if there are no files."""
+    """Return the lower-case columns of files, whose schemas Spark reads; none if there are no files."""
     options = relation.options()
     for name, value in SCHEMA_OPTIONS.items():
         options = options.updated(name, value)

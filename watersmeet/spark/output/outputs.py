@@ -62,7 +62,9 @@ class Outputs:
                     side.deliver(side.delivery_of_files([path], location, -1), location)
 
     def write(self, results: Results, rows: Mapping[str, Mapping[str, list[str]]]) -> tuple[Delivery, ...]:
-        """Write a batch's results and side outputs, or return the deliveries that must follow its commit.
+        """Write a batch's results, or stage them; return the deliveries that must follow its commit.
+
+        Side outputs are among these: their files are in the store.
 
         Args:
             results: The results.

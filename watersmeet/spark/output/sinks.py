@@ -94,7 +94,14 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FileSink(Sink):
-    """Files in a folder, exactly once: staged aside, and moved in under the batch's name when it is committed."""
+    """Files in a folder, exactly once: staged aside, and moved in under the batch's name when it is committed.
+
+    Attributes:
+        format: One of `FILE_FORMATS`.
+        folder: The folder.
+        options: The format's own options.
+        partition_by: The columns by which files are partitioned.
+    """
 
     format: str
     folder: Folder
@@ -151,7 +158,13 @@ class FileSink(Sink):
         return (retry_after_death(lambda: self._write_frame(results.read(), results, self.partition_by)),)
 
     def _write_frame(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
-        """Write rows to a staging folder."""
+        """Write rows to a staging folder, and return their delivery; what a dead worker left there is discarded.
+
+        Args:
+            frame: The rows.
+            results: The batch's results.
+            partition_by: The columns by which files are partitioned.
+        """
         staged = self.folder.staging(results.batch, results.store)
         writer = frame.write.format(self.format).options(**self.options)
         if partition_by:

@@ -155,7 +155,14 @@ def appender(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]
 
 
 def create(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:
-    """Create a table with the columns of an empty frame.
+    """Create a table with the columns of an empty frame, and no rows.
+
+    Args:
+        frame: The frame.
+        name: The table's name.
+        format: The format of its files, or any other that Spark writes.
+        options: The options for it, `path` among them if the user gives its folder.
+        partition_by: The columns by which it is partitioned.
 
     Raises:
         DefinitionError: If its folder contains files, but the table does not exist.

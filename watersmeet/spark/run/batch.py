@@ -168,10 +168,10 @@ class BatchRunner(Runtime):
         self.store = self.checkpoint.store
 
     def open(self) -> None:
-        """Read the state in the store, and finish the delivery of its last batch.
+        """Read the state in the store, create the protocol, and finish the delivery of the store's last batch.
 
         Raises:
-            StateError: If its newest manifest is damaged.
+            StateError: If its newest manifest is damaged, or names files of another checkpoint.
         """
         manifest = manifests.last(self.store)
         past = history.load(self.store, manifest.batch) if manifest else []
@@ -237,7 +237,13 @@ class BatchRunner(Runtime):
         return run_batch
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Run one batch, after any interrupted round."""
+        """Run one batch, after any interrupted round.
+
+        An error is kept in `error`, as users see it, and ends the query.
+
+        Raises:
+            BatchInterruption: If the query is being stopped, whatever the error is.
+        """
         with self.turn:
             if self.closed:
                 self._refuse()
@@ -279,7 +285,11 @@ class BatchRunner(Runtime):
             self.closed = True
 
     def _refuse(self) -> NoReturn:
-        """Refuse a batch once Spark knows that the query is being stopped; the next start runs it."""
+        """Wait until Spark knows that the query is being stopped, then refuse the batch; the next start runs it.
+
+        Raises:
+            BatchInterruption: Always.
+        """
         while self._is_active():
             time.sleep(POLL_SECONDS)
         raise BatchInterruption
@@ -385,7 +395,14 @@ class BatchRunner(Runtime):
             self._batch = None
 
     def _explain_error(self, error: BaseException, number: int) -> BaseException:
-        """Return an error as users see it; a run that has lost the lease may fail anywhere, as files disappear."""
+        """Return an error as users see it.
+
+        It is the loss of the lease, if that is lost: such a run may fail anywhere, as files disappear.
+
+        Args:
+            error: The error.
+            number: The batch that failed.
+        """
         if isinstance(error, WatersmeetError):
             return error
         if self.protocol.in_doubt is not None:
@@ -416,7 +433,7 @@ class BatchRunner(Runtime):
         self.checkpoint.lease.check()
 
     def run(self, action: RunJobs) -> JobsFinished:
-        """Run the jobs of a batch on Spark."""
+        """Run the jobs of a batch on Spark; they write state and results to the store."""
         start, self._writing = self.clock(), False
         event = JobsFinished(self._jobs().run(action.plans), start, self.clock())
         self.after("reports")
@@ -433,7 +450,13 @@ class BatchRunner(Runtime):
         self.outputs.withdraw(action.first, self.check_lease)
 
     def publish(self, action: Publish) -> ResultsPublished:
-        """Write results to the sink, or prepare their delivery, and that of rows for the side outputs."""
+        """Write results to the sink, or prepare their delivery, and that of rows for the side outputs.
+
+        Removes temporary files from the store, except those that are to be delivered.
+
+        Raises:
+            StateError: If another run has taken over the store.
+        """
         self.check_lease()
         self.has_uncommitted_batch = self.protocol.begun is None
         jobs, place = self._jobs(), self.checkpoint.place
@@ -452,7 +475,7 @@ class BatchRunner(Runtime):
         self.after("delivery")
 
     def commit(self, action: Commit) -> Manifest | None:
-        """Write the manifest, if the store is still this run's."""
+        """Write the manifest and return it, if the store is still this run's; otherwise None. See Runtime."""
         manifest = super().commit(action)
         if manifest is not None:
             decision = manifest.progress.get("spilling", {}).get("decision")

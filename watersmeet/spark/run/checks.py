@@ -1,4 +1,7 @@
-"""Checks before a join starts: errors in a sentence, for what would fail later in a stack of JVM frames."""
+"""Checks before a join starts: errors in a sentence, for what would fail later in a stack of JVM frames.
+
+What is refused, or can't be parsed, raises DefinitionError.
+"""
 
 import os
 import shutil
@@ -27,11 +30,15 @@ FLAT_FORMATS = ("csv", "text")
 Exchange = Literal["driver", "local", "shuffle", "ring"]
 """`driver`: as `local`, but small batches run in the driver's own process.
 `local`: all tasks see the store on one host.
-`shuffle`: partial results travel by a Spark shuffle per hop."""
+`shuffle`: partial results travel by a Spark shuffle per hop.
+`ring`: tasks that run at the same time pass partial results on over connections of their own."""
 
 
 def checkpoint_location(spark: SparkSession, option: str | None, name: str | None) -> str:
-    """Return the checkpoint location as the user wrote it; without an option, a folder in the session's default."""
+    """Return the checkpoint location as the user wrote it; without an option, a folder in the session's default.
+
+    That folder has the query's name; without a name, it is a new one.
+    """
     default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     if option:
         return option
@@ -124,7 +131,7 @@ def refuse_file_sink(folder: Folder) -> None:
 
 @contextmanager
 def explain_write_errors(location: str) -> Iterator[None]:
-    """Turn errors within the context into one that says that the checkpoint can't be written to."""
+    """Turn an OSError within the context into a DefinitionError: the checkpoint can't be written to."""
     try:
         yield
     except OSError as error:
@@ -293,7 +300,8 @@ def require_partition_columns(names: Sequence[str], columns: Sequence[str]) -> N
 def prepare_workers(spark: SparkSession, store: Store) -> None:
     """Check that Python workers can run a join and see its store.
 
-    If all tasks run on this host, makes workers use this very Python unless PYSPARK_PYTHON names another.
+    If all tasks run on this host, makes workers use this very Python unless PYSPARK_PYTHON names another; otherwise,
+    runs a Spark job that reads a new file in the store.
 
     Raises:
         DefinitionError: If they can't; the message says what is missing where.
@@ -314,7 +322,7 @@ def prepare_workers(spark: SparkSession, store: Store) -> None:
 
 @lru_cache
 def _problem_of(python: str) -> str | None:
-    """Return what keeps another Python of this host from running tasks, or None."""
+    """Run another Python of this host, and return what keeps it from running tasks, or None; cached."""
     if shutil.which(python) == sys.executable:
         return None
     try:

@@ -52,7 +52,9 @@ def fetch_all(frame: DataFrame) -> pa.Table:
 
 
 def run_if_small(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
-    """Run a batch in this process; return None, with nothing done, if it isn't small.
+    """Run a batch in this process, and return its report; None, with nothing done, if it isn't small.
+
+    A Spark job fetches the rows, to find out if there are few: two, if they are wider than expected.
 
     Nodes own chunks as they do elsewhere. Only the process that does their work differs.
     """
@@ -105,7 +107,10 @@ def _capped_columns(application: str, schema: str, cap: int) -> list[Column]:
 
 
 def row_limit(plan: BatchPlan) -> int:
-    """Return the number of rows from which a batch is not small, if they are as wide as those in state."""
+    """Return the number of rows from which a batch is not small, if they are as wide as those in state.
+
+    Without state, values of variable length are taken to be wide.
+    """
     kinds = [plan.query.type_of(column) for columns in plan.query.stored_columns for column in columns]
     rows = sum(chunk.rows for chunk in plan.chunks)
     if rows:
@@ -117,7 +122,7 @@ def row_limit(plan: BatchPlan) -> int:
 
 
 def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
-    """Store rows, join them, and write results to the store, in this process."""
+    """Store rows, join them, and write results to the store, in this process; waits for other batches in it."""
     with _turn:
         start = time.process_time()
         attempt = Attempt(0, NAME, 0, worker(), time.process_time, time.time)

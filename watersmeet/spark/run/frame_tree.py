@@ -84,7 +84,16 @@ class FrameTree:
         samples: frozenset[str] | None = None,
         near_misses: int = 0,
     ) -> JoinTree:
-        """Return the operators of the tree's joins for a run; see `Operator`."""
+        """Return the operators of the tree's joins for a run.
+
+        Args:
+            store: The store.
+            run: What distinguishes the run's files from those of others.
+            host: Where the joins run.
+            sides: See `Operator`, as for the other two.
+            samples: The columns that samples of rows show; None for all.
+            near_misses: How many near-misses are shown of each condition and batch.
+        """
         options = (sides, samples, near_misses)
         inner = {at: child.operators(store, run, host, *options) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
@@ -101,7 +110,13 @@ class FrameTree:
         return any(self.frames) or bool(self.punctuations)
 
     def input(self, everything: bool) -> DataFrame:
-        """Return all inputs of the tree as one frame, for Spark to cut into batches."""
+        """Return all inputs of the tree as one frame, for Spark to cut into batches.
+
+        If there are inner joins, it has a struct column per join, by path, and `JOIN` says which of them a row has.
+
+        Args:
+            everything: Whether rows come with all columns, for side outputs.
+        """
         inputs = {
             node.path: union(node.query, node.frames, everything, node.computed, node.punctuations)
             for node in self.walk()
@@ -142,7 +157,11 @@ class FrameTree:
         return reduce(DataFrame.union, parts)
 
     def _read_tables(self, batch: DataFrame, everything: bool, first: bool) -> list[DataFrame]:
-        """Return the rows of the tables that are read in this batch."""
+        """Return the rows of the tables that are read in this batch, all in the first one; refreshes lists of files.
+
+        Raises:
+            StateError: If a refreshed table's files have lost a column.
+        """
         parts = []
         for at in (at for at in self.tables if first or self.query.streams[at].refreshed):
             table = _in_session(self.tables[at], batch)

@@ -104,7 +104,11 @@ def _kind(value: Any) -> str:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return a frame's schema in Arrow; every field is nullable, as the union of streams makes it."""
+    """Return a frame's schema as state keeps it, in Arrow; every field is nullable, as the union of streams makes it.
+
+    Raises:
+        DefinitionError: If Arrow has no type for a column.
+    """
     try:
         fields = [replace_type(field, stored_type(field.dataType)) for field in frame.schema]
         return to_arrow_schema(_make_nullable(T.StructType(fields)))
@@ -205,7 +209,10 @@ def union(
 
 
 def _needed_fields(query: Query, position: int, everything: bool) -> list[int]:
-    """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
+    """Return the positions of the columns that a stream's tuples are joined, tested or judged by, hidden ones included.
+
+    With `everything`, all columns that are not hidden are among them.
+    """
     stream = query.streams[position]
     tests = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
     fields = {
@@ -301,6 +308,11 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def host(spark: SparkSession, shared: bool) -> Host:
-    """Return where a join runs: for a local session, on no more cores than this host has."""
+    """Return where a join runs: for a local session, on no more cores than this host has.
+
+    Args:
+        spark: The session.
+        shared: Whether tasks share their state, so that no row is sent.
+    """
     slots = spark.sparkContext.defaultParallelism
     return Host(slots, min(slots, os.cpu_count() or slots) if is_local(spark) else slots, shared)

@@ -64,7 +64,11 @@ class Jobs:
     after: Callable[[], None]
 
     def run(self, plans: Mapping[str, BatchPlan]) -> dict[str, Job]:
-        """Run all joins in the order of their plans: results of inner joins are rows of later ones."""
+        """Run all joins in the order of their plans, inner ones first: their results are rows of later ones.
+
+        Args:
+            plans: The plans, by the paths of the joins.
+        """
         nodes = {node.path: node for node in self.frames.walk()}
         jobs: dict[str, Job] = {}
         for path, plan in plans.items():
@@ -161,7 +165,9 @@ def case_columns(query: Query) -> list[SparkColumn]:
 
 
 def decide_cases(where: Where, query: Query, frame: DataFrame) -> DataFrame:
-    """Keep the claims that hold and whose pairs hold, or don't, as they claim; or the newest candidates.
+    """Return the combinations that are results: claims that hold and whose pairs hold, or don't, as they claim.
+
+    With as-of streams, it is the newest candidate of each case that holds, or the case's claim if none does.
 
     [!] Functions of the user's see no combination that lacks what they read: those without a tuple of the optional
     stream are decided apart.

@@ -73,6 +73,11 @@ def _read(link: socket.socket, size: int) -> bytes:
 def prove(link: socket.socket, secret: bytes, role: bytes) -> None:
     """Exchange proofs with a peer: each end signs the other's random number, and which end it is.
 
+    Args:
+        link: The connection.
+        secret: The ring's secret.
+        role: This end: `connects` or `accepts`.
+
     Raises:
         ConnectionError: If the peer doesn't know the secret, or takes too long.
     """
@@ -90,7 +95,7 @@ def prove(link: socket.socket, secret: bytes, role: bytes) -> None:
 
 
 def connect_to(address: tuple[str, int], secret: bytes) -> socket.socket:
-    """Return a connection to a peer that knows the secret."""
+    """Return a connection to a peer that knows the secret; raises OSError if there is none at the address."""
     link = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     prove(link, secret, b"connects")
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,7 +103,13 @@ def connect_to(address: tuple[str, int], secret: bytes) -> socket.socket:
 
 
 def accept_peers(server: socket.socket, secret: bytes, until: float) -> Iterator[socket.socket]:
-    """Yield connections from peers that know the secret, until a moment; strangers are refused, and delay nobody."""
+    """Yield connections from peers that know the secret; strangers are refused, and delay nobody.
+
+    Args:
+        server: Where peers connect; if it is closed, nobody else is awaited.
+        secret: The ring's secret.
+        until: When to stop waiting, by this process's monotonic clock.
+    """
     proven: SimpleQueue[socket.socket | None] = SimpleQueue()
 
     def check(link: socket.socket) -> None:
@@ -155,7 +166,7 @@ class Rendezvous:
 
     @property
     def connect(self) -> Connect:
-        """What a task calls to be linked to its neighbours."""
+        """What a task calls to be linked to its neighbours; it may be pickled, and carries the ring's secret."""
         address, secret, tasks = (self.host, self._server.getsockname()[1]), self._secret, self.tasks
 
         @contextmanager
@@ -225,7 +236,7 @@ class Mailbox:
             self._change.notify_all()
 
     def get(self) -> tuple[int, bytes]:
-        """Return the next frame; waits for it.
+        """Return the next frame, and the node that it is for; waits for it.
 
         Raises:
             BrokenLink: If none can come.
@@ -291,7 +302,11 @@ class TaskLinks:
             raise BrokenLink(f"the tasks of a ring did not meet: {error}") from None
 
     def _open(self, rendezvous: tuple[str, int], secret: bytes, task: int, tasks: int) -> None:
-        """Connect to both neighbours, which the rendezvous names, and start threads that receive and send."""
+        """Connect to both neighbours, which the rendezvous names, and start threads that receive and send.
+
+        Raises:
+            OSError: If the rendezvous or a neighbour can't be reached in time.
+        """
         meeting = self._stack.enter_context(connect_to(rendezvous, secret))
         server = self._stack.enter_context(socket.create_server((meeting.getsockname()[0], 0)))
         note = {"task": task, "address": server.getsockname()[:2]}
@@ -336,5 +351,5 @@ class TaskLinks:
             self._outbox.put(frame)
 
     def receive(self) -> tuple[int, bytes]:
-        """Return the next frame for a node of this task."""
+        """Return the next frame for a node of this task, and that node; waits. Raises BrokenLink if none can come."""
         return self._mailbox.get()

@@ -48,7 +48,10 @@ class RoundScheduler(threading.Thread):
             self.join()
 
     def run(self) -> None:
-        """Run rounds in quiet periods until the query is over."""
+        """Run rounds in quiet periods until the query is over or `end` is called.
+
+        If the query ends by itself, without an error, pay all that is owed then.
+        """
         while not self._stop_requested.wait(POLL_SECONDS):
             if not self._query.isActive:
                 if self.ends and self._query.exception() is None:
@@ -80,7 +83,7 @@ class RoundScheduler(threading.Thread):
             self._idle_batch = self._runner.protocol.state.batch
 
     def _quiet_seconds(self) -> float:
-        """Return for about how many seconds no batch is expected."""
+        """Return for about how many seconds no batch is expected; 0 while one runs, or may come at any moment."""
         began, ended = self._runner.times
         if self._query.status["isTriggerActive"] or (began is not None and ended is None):
             return 0.0  # [!] between two calls Spark plans and commits: a round would hold up the next batch
@@ -93,7 +96,10 @@ class RoundScheduler(threading.Thread):
         return max(ROUND_SECONDS, due or 0.0) if quiet else 0.0
 
     def _try(self, pay: Callable[[], object]) -> None:
-        """Pay; a failed round is run again before the next batch, and stops the query if it fails there."""
+        """Pay; log an error, and keep it in `error` until a later round succeeds.
+
+        A failed round is run again before the next batch, and stops the query if it fails there.
+        """
         try:
             pay()
             self.error = None

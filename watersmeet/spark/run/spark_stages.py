@@ -24,7 +24,10 @@ _warm: set[tuple[str, str]] = set()
 
 
 def run_in_driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a small batch in the driver's process, any other as `local`; warms workers up once batches take longer."""
+    """Run a small batch in the driver's process, any other as `local`; return the reports of its tasks.
+
+    Once batches take longer, warms up the workers that will be needed.
+    """
     reports = run_if_small(batch, plan)
     if reports is None:
         return run_locally(batch, plan)
@@ -81,7 +84,14 @@ def _input(batch: DataFrame) -> SparkStage:
 
 
 def warm_up(spark: SparkSession, exchange: str) -> None:
-    """Warm Spark up for the first batch in a background thread, while it plans the stream; once an application."""
+    """Start a job in a background thread that warms Spark up for the first batch, while it plans the stream.
+
+    Each kind of job runs once an application; its errors are ignored.
+
+    Args:
+        spark: The session.
+        exchange: How batches run: those of `driver` need no workers at first.
+    """
     run = _fetch_row if exchange == "driver" else _start_workers
     job = (spark.sparkContext.applicationId, run.__name__)
     if job in _warm:
@@ -115,3 +125,4 @@ EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {
     "shuffle": run_by_shuffle,
     "ring": run_on_ring,
 }
+"""How a batch's job runs, by the name of the exchange; `Exchange` in `checks.py` lists the same names."""

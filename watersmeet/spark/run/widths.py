@@ -33,7 +33,7 @@ def _fixed_width(kind: T.DataType) -> int:
 
 
 def _variable_width(value: Column, kind: T.DataType) -> Column:
-    """Return the bytes that a value takes beside its place in a row; NULL for NULL."""
+    """Return the bytes that a value of variable width takes beside its place in a row; NULL for NULL."""
     match kind:
         case T.ArrayType(elementType=element):
             return _elements(value, element)

@@ -45,7 +45,7 @@ _worker: Worker | None = None
 
 
 def worker() -> Worker:
-    """Return what this worker process keeps between tasks."""
+    """Return what this worker process keeps between tasks; the first call creates it."""
     global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
     if _worker is None:
         set_workers(_processes())

@@ -105,7 +105,10 @@ def syntax_error(text: str, error: Exception) -> SqlError:
 
 
 def error_sentence(error: Exception) -> str:
-    """Return the message of an error of Spark's, without its code, its class and the JVM's and Python's frames."""
+    """Return the message of an error of Spark's, without its code, its class and the JVM's and Python's frames.
+
+    An error that a function of the user's raised keeps its class: it is the last line of Python's traceback.
+    """
     if is_death(error):
         return WORKER_DIED
     lines = [line.strip() for line in str(error).strip().splitlines()]

@@ -121,7 +121,7 @@ class ColumnWriter:
         return handle if same else (template or handle).withNewChildren(self._builder.sequence(nodes))
 
     def _template(self, handle: Any, count: int) -> Any:
-        """Return the parser's operator for a call of PySpark's, with any children; None if there is none."""
+        """Return the parser's operator for a call of PySpark's, with children to be replaced; None if there is none."""
         name = str(items(handle.nameParts())[-1]).lower()
         if name in BINARY and count == 2:
             text = f"x {name} y"
@@ -136,7 +136,7 @@ class ColumnWriter:
         return self._templates[text]
 
     def _path(self, handle: Any) -> list[str] | None:
-        """Return the name of a column bound to a frame, or of a field in one; None for anything else."""
+        """Return the path of a column bound to a frame, or of a field in one, its stream first; else None."""
         kind = kind_of(handle)
         if kind == "AttributeReference":
             return [self._owner(handle), str(handle.name())]
@@ -176,7 +176,7 @@ class ColumnWriter:
         self._length += len(text)
 
     def _write_node(self, handle: Any) -> ParsedNode:
-        """Write an expression; return it with the span of its text."""
+        """Append the text of an expression; return it as a node whose origin is its span there."""
         start, kind = self._length, kind_of(handle)
         children = items(handle.children())
         if kind in (ATTRIBUTE, VARIABLE):

@@ -58,7 +58,7 @@ class ConditionNames:
         return frozenset(column.stream for column in self.reads(part))
 
     def own_columns(self, part: ParsedNode) -> frozenset[Column]:
-        """Return the columns that a part itself names, its children aside."""
+        """Return the columns that a part itself names, its children aside; raises Refusal if it is refused."""
         purity.refuse(part, self._text.text[slice(*part.span)])
         if part.kind in STARS:
             return self._star(part)
@@ -72,7 +72,7 @@ class ConditionNames:
         return part.kind == ATTRIBUTE and len(self._qualified_name(part)) == 2
 
     def predicate(self, part: ParsedNode) -> PythonPredicate | None:
-        """Return the Python predicate that a part calls, if any."""
+        """Return the Python predicate that a part calls, if any; raises SqlError if its name is ambiguous."""
         if part.kind != FUNCTION or len(part.names) != 1:
             return None
         try:

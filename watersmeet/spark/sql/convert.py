@@ -97,7 +97,11 @@ class Converter:
         return None if expr is None else _expr_node(expr)
 
     def _function(self, part: ParsedNode, children: list[SqlNode]) -> SqlNode | None:
-        """Convert a call of a function of Spark's or of a Python predicate."""
+        """Return a call of a Python predicate, or of a function of Spark's that the translator may know.
+
+        Functions of the user's and calls whose size is limited are left to Spark; None for DISTINCT, FILTER and names
+        with dots, which are, too.
+        """
         if len(part.names) != 1 or part.handle.isDistinct() or part.handle.filter().isDefined():
             return None
         name = part.names[0]
@@ -174,7 +178,7 @@ def is_built_in(spark: SparkSession, name: str) -> bool:
 
 
 def literal(handle: Any) -> Expr | None:
-    """Return a literal of Spark's as an expression; None if the translator doesn't know its type."""
+    """Return a literal of Spark's as an expression; None for a typed NULL, or a type unknown to the translator."""
     name, value = handle.dataType().typeName(), handle.value()
     if value is None:
         return NULL if name == "void" else None

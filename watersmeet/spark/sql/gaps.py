@@ -42,7 +42,7 @@ class TimeSum:
 
     Attributes:
         times: The factor of each stream's event time.
-        low: The least that is add to them, in microseconds.
+        low: The least that is added to them, in microseconds.
         high: The most.
         scale: How many microseconds a unit of the value is; 0 for a constant, which takes the unit of other operands.
         grain: All values are whole multiples of this many microseconds; 0 if nothing is known.
@@ -121,7 +121,7 @@ class GapReader:
         self._spark, self._streams, self._dialect = spark, streams, dialect
 
     def read(self, condition: Any) -> tuple[Gap, ...]:
-        """Return how far apart event times are where a condition holds.
+        """Return how far apart event times are where a condition holds; nothing for pairs that it doesn't bound.
 
         Args:
             condition: A node of Spark's analysed tree, over the streams as struct columns.
@@ -139,7 +139,7 @@ class GapReader:
     # -- conditions
 
     def _reaches(self, node: Any, holds: bool) -> Reaches:
-        """Return how far apart event times are where a condition is TRUE, or where it is FALSE."""
+        """Return how far apart event times are where a condition is TRUE or, unless `holds`, FALSE; may be empty."""
         kind, parts = kind_of(node), items(node.children())
         if kind == "Not":
             return self._reaches(parts[0], not holds)
@@ -172,7 +172,7 @@ class GapReader:
         return None if value is None or inner is None else replace(value, high=inner.high)
 
     def _at_most(self, less: Any, more: Any, *, strict: bool) -> Reaches:
-        """Return what follows if one value is at most another, or less than it."""
+        """Return what follows if one value, or its magnitude, is at most another or, if `strict`, less than it."""
         limit = self._sum(more)
         if kind_of(less) != "Abs":
             return self._order_reaches(self._sum(less), limit, strict=strict)
@@ -183,7 +183,10 @@ class GapReader:
         )
 
     def _order_reaches(self, less: TimeSum | None, more: TimeSum | None, *, strict: bool) -> Reaches:
-        """Return how far apart two event times are where one value is at most another, or less than it."""
+        """Return how far apart two event times are where one value is at most another or, if `strict`, less than it.
+
+        Empty unless both values can be followed and their difference is that of two event times.
+        """
         difference = None if less is None or more is None else add(less, more.negate())
         if difference is None or sorted(difference.times.values()) not in ([-1, 1], [-2, 2]):
             return {}
@@ -209,7 +212,7 @@ class GapReader:
         return None if read is None else read(self, node, items(node.children()))
 
     def _column(self, node: Any) -> TimeSum | None:
-        """Return the event time of a stream."""
+        """Return the event time of a stream; None for any other column, and for the times of tables."""
         struct = items(node.children())[0]
         if kind_of(struct) != "AttributeReference":
             return None
@@ -220,7 +223,7 @@ class GapReader:
         return None
 
     def _constant(self, node: Any) -> TimeSum | None:
-        """Return a constant as Spark evaluates it; None if that raises, or isn't a finite number or span."""
+        """Return a constant as Spark evaluates it; None if it raises, or is no finite number or span without months."""
         type_ = str(node.dataType().simpleString())
         try:
             value = node.eval(None)
@@ -250,14 +253,17 @@ class GapReader:
         return self._unless_overflow(node, value.multiply(factor.low))
 
     def _unless_overflow(self, node: Any, value: TimeSum | None) -> TimeSum | None:
-        """Return a value unless it may have overflowed, as large values do without ANSI mode."""
+        """Return an integer or span unless it may have overflowed, as large values do without ANSI mode; else None."""
         largest = LARGEST.get(str(node.dataType().simpleString()))
         if value is None or (largest is None and not _is_span(node)):
             return None
         return value if self._dialect.ansi or largest is None or value.most < largest else None
 
     def _floor(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return a value rounded down; that of a quotient of doubles has a margin for rounding errors."""
+        """Return a value rounded down; that of a quotient of doubles has a margin for rounding errors.
+
+        None unless the value can be followed and what it is divided by, if anything, is a positive constant.
+        """
         inner = parts[0]
         if kind_of(inner) != "Divide":
             value = self._sum(inner)
@@ -271,14 +277,14 @@ class GapReader:
         return _round_down(value, value.scale * factor.low).plus(-margin, margin)
 
     def _divide(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return an integral quotient, which is rounded towards zero."""
+        """Return an integral quotient, rounded towards zero; None unless the divisor is a positive constant."""
         value, factor = (self._sum(part) for part in parts)
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
         return _cut_off(value, value.scale * factor.low)
 
     def _remainder(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return a remainder, which is less than the divisor."""
+        """Return a remainder, which is less than the divisor; None unless that is a positive constant."""
         value, factor = (self._sum(part) for part in parts[:2])
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
@@ -303,7 +309,7 @@ class GapReader:
         return value if value is not None and value.scale == 1 and not value.local else None
 
     def _cast(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return a sum after a cast, rounded where the cast rounds; None if the cast can't be followed."""
+        """Return a sum after a cast, in the new type's unit, rounded where the cast rounds; None for other casts."""
         before, after = (str(part.dataType().simpleString()) for part in (parts[0], node))
         value = self._sum(parts[0])
         if value is None or before == after or (before in LARGEST and LARGEST.get(after, 0) >= LARGEST[before]):
@@ -320,7 +326,7 @@ class GapReader:
         return None
 
     def _shift(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return a timestamp plus an interval; whole days in it are days of the calendar."""
+        """Return a timestamp plus a constant interval, whose days are days of the calendar; None for any other sum."""
         if not parts[1].foldable():
             return None
         try:
@@ -338,7 +344,7 @@ class GapReader:
         return None if months is None else self._shift_time(parts[0], months, 0)
 
     def _shift_units(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return `timestampadd(unit, number, timestamp)`."""
+        """Return `timestampadd(unit, number, timestamp)`; None unless the number is constant and the unit known."""
         unit, number = str(node.unit()).upper(), self._number(parts[0])
         if number is None:
             return None
@@ -356,7 +362,16 @@ class GapReader:
         return value if isinstance(value, int) else None
 
     def _shift_time(self, node: Any, months: int, micros: int, days: bool = False) -> TimeSum | None:
-        """Return a timestamp moved to a later time, by the calendar for days or months."""
+        """Return a timestamp moved by months and microseconds, either of which may be negative.
+
+        None if it can't be followed, or has become a local time.
+
+        Args:
+            node: The timestamp.
+            months: How many months, of any length that months have.
+            micros: How many microseconds.
+            days: Whether days of the calendar are among them, in which clocks may change.
+        """
         value = self._sum(node)
         if value is None or value.scale != 1 or value.local:
             return None
@@ -368,7 +383,7 @@ class GapReader:
         return value.plus(low + micros - drift, high + micros + drift, grain=grain)
 
     def _difference(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return the difference of two timestamps, in local time, or of two dates."""
+        """Return the difference of two timestamps, in local time, or of two dates; None if it is in months."""
         span = self._subtract(*parts)
         if span is None or not span.scale or not (_is_span(node) or kind_of(node) == "DateDiff"):
             return None
@@ -381,7 +396,14 @@ class GapReader:
         return None if one is None or two is None else add(one, two.negate())
 
     def _in_local_time(self, value: TimeSum, type_: str) -> TimeSum:
-        """Return a time in local time; what was add to it before may have moved it past a change of the clocks."""
+        """Return a time in local time; what was added to it before may have moved it past a change of the clocks.
+
+        Only timestamps with a time zone change, and only where clocks do.
+
+        Args:
+            value: The time.
+            type_: Its type in Spark.
+        """
         if type_ != "timestamp" or self._clocks.fixed or not value.times:
             return value
         shift = floor(max(abs(value.low), abs(value.high)))
@@ -404,7 +426,7 @@ class GapReader:
         return self._start_of(value, unit, zoned=unit > MICROSECONDS["SECOND"])
 
     def _bucket(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return the start of a timestamp's bucket."""
+        """Return the start of a timestamp's bucket; None unless the size is a positive constant without months."""
         size, value = self._constant(parts[0]) if parts[0].foldable() else None, self._sum(parts[1])
         if size is None or value is None or size.scale != 1 or value.scale != 1 or value.local or size.low <= 0:
             return None
@@ -413,7 +435,10 @@ class GapReader:
         return self._start_of(value, unit, zoned=zoned)
 
     def _start_of(self, value: TimeSum, unit: int, *, zoned: bool) -> TimeSum:
-        """Return the start of the unit that a time is in, with a margin for clocks that change within it."""
+        """Return the start of the unit, of so many microseconds, that a time is in.
+
+        If units begin by local clocks (`zoned`), there is a margin for clocks that change within one.
+        """
         drift = (0, 0) if not zoned else self._clocks.stretch(unit) if unit <= DAY else (self._clocks.drift(unit),) * 2
         return value.plus(1 - unit - drift[0], drift[1], grain=Fraction(1))
 

@@ -50,6 +50,9 @@ def cannot_raise(part: ParsedNode, expr_of: Callable[[ParsedNode], Expr]) -> boo
     Args:
         part: What Spark computes.
         expr_of: Translates a part, which yields its type.
+
+    Raises:
+        Refusal: If a part can't be translated.
     """
     expr = expr_of(part)
     return not (expr.raises or expr.fails) and all(_cannot_raise(inner, expr_of) for inner in part.walk())
@@ -166,7 +169,7 @@ class Hoist:
         self._raising: dict[ParsedNode, Any] = {}
 
     def prepare(self, clause: ParsedNode) -> None:
-        """Compute the constants of a conjunct, and add its hidden columns."""
+        """Have Spark compute the constants of a conjunct, and add its hidden columns to their streams."""
         for part in self._constant_parts(clause):
             self._fold(part)
         for part in self._stream_parts(clause):
@@ -210,7 +213,11 @@ class Hoist:
         return [root for child in part.children for root in self._stream_parts(child)]
 
     def _fold(self, part: ParsedNode) -> None:
-        """Let Spark compute a constant now; it can't if that raises, or calls a function of the user's."""
+        """Have Spark compute a constant now, as it plans, and keep its value if the translator knows its type.
+
+        If that raises, an expression that raises the same replaces the part, for rows that reach it. A call of a
+        function of the user's stays as it is.
+        """
         frame = self._spark.range(1).select(self._rebuild(part, lambda inner: None).alias("c"))
         try:
             with without_error_log():
@@ -227,7 +234,10 @@ class Hoist:
             self.constants[part] = value
 
     def _hoist(self, part: ParsedNode) -> None:
-        """Let Spark compute a part for each tuple of a stream, unless its type can't be stored."""
+        """Add a hidden column for a part, or use that of an equal part; none if its type can't be stored.
+
+        A float that Spark might compare unrounded is left to be computed from hidden columns for its children.
+        """
         (stream,) = self._names.streams(part)
         same = next((column for column in self.computed[stream] if _is_same(column.part, part)), None)
         if same is not None:
@@ -295,7 +305,9 @@ class Hoist:
         return self._raising.get(part) or self._names.number(part, self._builder)
 
     def _shift(self, part: ParsedNode) -> tuple[int, int] | None:
-        """Return the timestamp column that a part is a fixed time away from, and that time in microseconds.
+        """Return the position of the timestamp column that a part is a fixed time away from, and the microseconds.
+
+        None for any other part.
 
         [!] A day is 24 hours only where clocks never change, and a month has no fixed length.
         """

@@ -68,7 +68,7 @@ class MapKeys:
         self._types: dict[ParsedNode, T.MapType] = {}
 
     def learn_types(self, plan: Any) -> None:
-        """Take the types of maps from Spark's analysed plan; keys are tested after that."""
+        """Take the types of maps from Spark's analysed plan; after that, `make` tests the keys of those found there."""
         if not self._calls:
             return
         nodes = {(kind_of(node), origin_of(node.origin())): node for node in expressions(plan)}
@@ -79,7 +79,7 @@ class MapKeys:
                 self._types[part] = kind
 
     def make(self, part: ParsedNode, children: Sequence[Any]) -> Any:
-        """Return the node of a call with other arguments; one that makes a map tests its keys first."""
+        """Return the node of a call with other arguments; one that makes a map first tests its keys, and may raise."""
         if part not in self._types:
             return self._builder.with_children(part, children)
         columns = [self._builder.column(child) for child in children]
@@ -112,7 +112,7 @@ class MapKeys:
         return bind(keys, lambda keys: self._check_keys(part, keys, F.map_from_arrays(keys, F.map_values(source))))
 
     def _check_keys(self, part: ParsedNode, keys: Column, value: Column) -> Column:
-        """Return a value that raises if one of the keys is NULL or occurs twice."""
+        """Return a value that raises if a key is NULL or, unless the session lets the last one win, occurs twice."""
         distinct = F.array_compact(keys)
         if self._types[part].keyType.simpleString() == "interval":  # Spark can't order these, only tell them apart
             distinct = F.transform(distinct, lambda key: key.cast("string"))

@@ -61,7 +61,12 @@ PLANS = {
 
 
 def why_not(group: str, kind: str) -> str:
-    """Return why `where` can't contain a function; empty if it can."""
+    """Return why `where` can't contain a function; empty if it can.
+
+    Args:
+        group: The group that Spark lists the function in.
+        kind: The class of its node.
+    """
     if group in NOT_OF_ROWS:
         return NOT_OF_ROWS[group]
     if kind in CHANCE:
@@ -85,7 +90,15 @@ def refuse_variables(text: str) -> None:
 
 
 def refuse(part: ParsedNode, text: str) -> None:
-    """Refuse a part that no condition may contain, before its names are looked up."""
+    """Refuse a part that no condition may contain, before its names are looked up.
+
+    Args:
+        part: The part.
+        text: Its text.
+
+    Raises:
+        Refusal: If it is such a part.
+    """
     if part.kind in SUBQUERIES:
         raise Refusal(SUBQUERY)
     if is_by_clock(part, text):
@@ -121,6 +134,9 @@ def check(text: ConditionText, plan: Any) -> None:
     Args:
         text: The text.
         plan: The analysed plan whose columns are its conjuncts.
+
+    Raises:
+        SqlError: If it does, or is not computed row by row.
     """
     for operator in walk(plan):  # a function in SQL has operators of its own
         kind = kind_of(operator)
@@ -147,7 +163,7 @@ def _check_node(text: ConditionText, node: Any) -> None:
 
 
 def nondeterministic_call(node: Any) -> str | None:
-    """Return the name of a node that itself depends on chance or on the clock; None if it doesn't."""
+    """Return the name of a node that itself depends on chance or the clock, or the text such as `now` that it casts."""
     kind = kind_of(node)
     if kind in CLOCK or not (node.deterministic() or _has_nondeterministic_child(node)) or _is_random(node, kind):
         return str(node.prettyName())
@@ -188,7 +204,7 @@ def _has_nondeterministic_child(node: Any) -> bool:
 
 
 def analysis_error(text: ConditionText, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:
-    """Return an error of Spark's analyser as ours, with the position underlined."""
+    """Return an error of Spark's analyser as ours, the position underlined; for some it says what to write instead."""
     problem = error_sentence(error)
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`")

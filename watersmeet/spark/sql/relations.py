@@ -111,13 +111,22 @@ def join_statement(statement: Statement, sources: Mapping[str, Stream], options:
 
 
 class _JoinBuilder:
+    """Builds the join of one statement, as a draft that grows relation by relation.
+
+    A draft to which the next relation can't be added as a stream becomes a join of its own, a stream of a new draft.
+    """
+
     def __init__(self, sources: Mapping[str, Stream], options: JoinOptions) -> None:
         self._sources, self._options = sources, options
         self._spark = next(iter(sources.values()))._ws_part.session
         self._columns = {name: _columns(source) for name, source in sources.items()}
 
     def build(self, statement: Statement) -> Join:
-        """Return the join of a statement: the relations of FROM, then subqueries, then the rest of WHERE."""
+        """Return the join of a statement: the relations of FROM, then subqueries, then the rest of WHERE.
+
+        Raises:
+            DefinitionError: If WHERE has a subquery that can't be read, or the join is not possible.
+        """
         if len(self._sources) == 1 and re.search(r"\(\s*SELECT\b", statement.where or "", re.IGNORECASE):
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
@@ -166,7 +175,11 @@ class _JoinBuilder:
         return self._nest(draft) if draft.is_full or draft.is_as_of else draft
 
     def _join(self, draft: Draft, join: JoinedStream) -> Draft:
-        """Return a draft with one more stream."""
+        """Return a draft with one more stream.
+
+        What precedes it becomes a join of its own where the condition reads results that may lack a stream, and where
+        the draft can't be extended.
+        """
         name, (on, using) = join.stream.name, self._condition(draft, join)
         right = Draft.of(name, self._sources[name])
         draft = self._make_extensible(draft) if draft.is_full or join.kind == "inner" else draft
@@ -184,7 +197,10 @@ class _JoinBuilder:
     def _join_right(
         self, draft: Draft, right: Draft, join: JoinedStream, on: str, using: Mapping[str, UsingColumn]
     ) -> Draft:
-        """Return a right or full join, in which results may lack the left side as a whole."""
+        """Return a right or full join, in which results may lack the left side as a whole.
+
+        Several streams on the left become a join of their own.
+        """
         left = draft if len(draft.streams) == 1 else self._nest(draft)
         (before,), (name,) = left.streams, right.streams
         both = replace(left.product(right), using={**left.using, **using})
@@ -193,7 +209,11 @@ class _JoinBuilder:
         return replace(both, streams={**right.streams, **left.streams}, how={before: "left"}, on={before: on})
 
     def _condition(self, draft: Draft, join: JoinedStream) -> tuple[str, dict[str, UsingColumn]]:
-        """Return the condition of a join, and its columns of USING."""
+        """Return the condition of a join, and what its columns of USING mean behind it, by their names in lower case.
+
+        Raises:
+            DefinitionError: If one side lacks a column of USING, or several streams on the left have it.
+        """
         name, parts, using = join.stream.name, list[str](), dict[str, UsingColumn]()
         for column in join.using:
             left, own = self._left_column(draft, column), f"{quote_name(name)}.{quote_name(column)}"
@@ -209,7 +229,7 @@ class _JoinBuilder:
         return " AND ".join(parts) if join.using else join.on, using
 
     def _left_column(self, draft: Draft, column: str) -> UsingColumn:
-        """Return a column of USING as it is on the left side."""
+        """Return a column of USING as it is on the left side; raises DefinitionError unless one stream there has it."""
         if column.lower() in draft.using:
             return draft.using[column.lower()]
         owners = self._names(draft).owners(column)
@@ -223,7 +243,9 @@ class _JoinBuilder:
     # -- joins within joins
 
     def _nest(self, draft: Draft) -> Draft:
-        """Return a draft as a single stream, a join of its own, with the widest of its streams' own windows.
+        """Define a draft of several streams as a join, and return a draft with it as the only stream.
+
+        Its window is the widest of its streams' own; there is none if one of them has no window by time.
 
         [!] Windows that follow from conditions don't hold for streams that are joined later.
         """
@@ -243,7 +265,7 @@ class _JoinBuilder:
     def _define(
         self, draft: Draft, select: str | Sequence[SparkColumn] | None, condition: str | None, options: JoinOptions
     ) -> Join:
-        """Return a draft as a join; required streams come first."""
+        """Return a draft as a join; required streams come first, and `condition` filters the results."""
         with_paths = self._names(draft).condition
         required = [one for name, one in draft.streams.items() if name not in draft.how]
         optional = [one for name, one in draft.streams.items() if name in draft.how]
@@ -253,7 +275,7 @@ class _JoinBuilder:
         return define([*required, *optional], Conditions(whole, on, draft.how, condition), select, options)
 
     def _all_streams(self, draft: Draft) -> list[SparkColumn]:
-        """Return the list for `SELECT *` if streams are inside joins: a struct per stream, and the time."""
+        """Return the list for `SELECT *` if streams are inside joins: a struct for each that can be named, and time."""
         structs = []
         for name, path in draft.paths.items():
             root, _, inside = path.partition(".")
@@ -267,7 +289,11 @@ class _JoinBuilder:
     # -- WHERE
 
     def _apply_where(self, draft: Draft, statement: Statement) -> tuple[Draft, str | None]:
-        """Return a draft with WHERE's conditions on combinations; and those on results that may lack a stream."""
+        """Return a draft with WHERE's conditions on combinations, and the text of those on results, if any.
+
+        Those are conditions that read a stream which results may lack. A stream without which a condition can't hold
+        becomes required; `b.x IS NULL` may become an anti join with b.
+        """
         if statement.where is None:
             return draft, None
         parts = conjuncts_of(parse(self._spark, statement.where))
@@ -299,6 +325,8 @@ class _JoinBuilder:
     def _anti_stream(self, draft: Draft, part: ParsedNode, others: str) -> str | None:
         """Return the stream b if a condition is `b.x IS NULL` and no partner has NULL there: an anti join with b.
 
+        None for any other condition.
+
         Args:
             draft: The streams.
             part: The condition.
@@ -319,7 +347,7 @@ class _JoinBuilder:
         return column.stream if column in never_null and not is_read else None
 
     def _resolver(self, draft: Draft) -> "Resolve":
-        """Return a function that finds the column that a name means."""
+        """Return a function that finds the column that a name means; None for unknown and ambiguous names."""
         names = self._names(draft)
 
         def resolve(path: list[str]) -> Attribute | None:
@@ -336,7 +364,10 @@ class _JoinBuilder:
 
 
 def _require(draft: Draft, root: str) -> Draft:
-    """Return a draft in which a stream is required."""
+    """Return a draft in which an optional stream is required: its ON becomes a condition on all combinations.
+
+    A full join becomes a left join, in which the other stream is optional.
+    """
     if draft.is_full:
         (other,) = (name for name in draft.streams if name != root)
         return replace(draft, how={other: "left"}, on=dict.fromkeys([other], *draft.on.values()))

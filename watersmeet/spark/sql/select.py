@@ -158,6 +158,10 @@ def _parsed_items(plan: Any, text: str) -> list[ParsedNode]:
 def check_untrusted(selection: Selection, frame: DataFrame) -> Selection:
     """Check a list from people as `check` does; return it with limits for the values that it makes.
 
+    Args:
+        selection: The list.
+        frame: A frame over which it can be computed.
+
     Raises:
         SqlError: If it is refused, or makes a value that is too large.
     """
@@ -188,10 +192,10 @@ def _error(selection: Selection, problem: str, part: ParsedNode) -> SqlError:
 
 
 def check(selection: Selection, frame: DataFrame) -> DataFrame:
-    """Let Spark itself check a list; return it computed over a frame, as `Selection.over` does.
+    """Let Spark analyse a list over a frame, and return it computed over that, as `Selection.over` does; runs no job.
 
     Raises:
-        SqlError: If Spark refuses it, or would not compute it result by result.
+        SqlError: If Spark refuses it or would not compute it result by result, or two columns have the same name.
     """
     text = selection.text
     try:
@@ -223,7 +227,11 @@ def first_duplicate(names: Sequence[str]) -> str | None:
 
 
 def _parse(text: str, spark: SparkSession) -> Any:
-    """Return Spark's plan of a list; refuses a text that contains anything else."""
+    """Return Spark's plan of a list.
+
+    Raises:
+        SqlError: If the text is empty, can't be parsed, or contains anything but a list.
+    """
     if not text.strip():
         raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
     refuse_variables(text)
@@ -309,13 +317,16 @@ class ListReader:
     def _select_list(
         self, outputs: Sequence[Output | None], source: EditedText, plan: Any, duplicate: str
     ) -> SelectList:
-        """Return the list.
+        """Return the list, with the columns that have been noted while its items were read.
 
         Args:
             outputs: Its items that are plain columns; None for each that has to be computed.
             source: Its text.
             plan: Spark's plan of it.
             duplicate: The message if two output columns have the same name, `{}`.
+
+        Raises:
+            SqlError: If all items are plain columns, and two have the same name; `check` finds others.
         """
         columns = [output for output in outputs if output is not None]
         plain = None if None in outputs else tuple(columns)
@@ -341,7 +352,10 @@ class _TextReader(ListReader):
         return self._select_list(outputs, source, plan, "Two output columns are called {}; name one with AS.")
 
     def _item(self, item: ParsedNode) -> list[Output | None]:
-        """Return the plain columns of an item; [None] if it has to be computed."""
+        """Return the plain columns of an item; [None] if it has to be computed.
+
+        Notes the columns that it reads, its alias, and the edits that it needs for Spark.
+        """
         inner = item.children[0] if item.kind in ("Alias", "UnresolvedAlias") else item
         self._read_names(inner, frozenset())
         name = str(item.handle.name()) if item.kind == "Alias" else None
@@ -356,7 +370,15 @@ class _TextReader(ListReader):
         return [Output(name or inner.names[-1], column) if column is not None and whole else None]
 
     def _read_names(self, node: ParsedNode, bound: frozenset[str]) -> None:
-        """Collect the columns that an expression reads, and the edits that it needs for Spark."""
+        """Note the columns that an expression reads, and the edits that it needs for Spark.
+
+        Args:
+            node: The expression.
+            bound: The variables of the lambdas around it, in lower case.
+
+        Raises:
+            SqlError: If it names what does not exist, or contains a subquery or IDENTIFIER.
+        """
         if node.kind in ("Exists", "ListQuery") or "Subquery" in node.kind:
             raise self.error("a subquery can't be part of the list; join what it reads as a stream.", node)
         if node.kind == "ExpressionWithUnresolvedIdentifier":
@@ -373,7 +395,15 @@ class _TextReader(ListReader):
                 self._read_names(child, bound)
 
     def _star(self, star: ParsedNode) -> list[Output] | None:
-        """Return the columns that `a.*` stands for; None if EXCEPT removes a field from a struct."""
+        """Return the columns that `a.*` stands for; None if EXCEPT removes a field from a struct.
+
+        In that case Spark computes them.
+
+        Notes the columns, and the edit that spells them out.
+
+        Raises:
+            SqlError: If there is no such stream or column, or no column is left.
+        """
         target = star.handle.target()
         path = [] if target.isEmpty() else [str(part) for part in items(target.get())]
         if not path:
@@ -397,7 +427,7 @@ class _TextReader(ListReader):
         return [Output(stream.schema.names[at], Column(position, at)) for at in fields]
 
     def _exceptions(self, star: ParsedNode, position: int) -> list[list[str]]:
-        """Return the columns and fields in EXCEPT, as paths within the stream."""
+        """Return the columns and fields in EXCEPT, as paths within the stream; raises SqlError if one doesn't exist."""
         names = items(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
         stream, paths = self._query.streams[position], []
         for path in ([str(part) for part in items(name)] for name in names):
@@ -413,7 +443,8 @@ class _TextReader(ListReader):
         """Return the column that a name reads, and whether it is that column rather than a field inside it.
 
         None if it is not a column: the result's `_id`, an alias further left in the list, or a function called without
-        parentheses.
+        parentheses. Notes the column, and the edit that puts its stream's name before it; raises SqlError if there is
+        no such column.
         """
         path = node.names
         if _lower(path) == ["_time"]:

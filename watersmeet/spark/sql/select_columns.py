@@ -21,7 +21,7 @@ from watersmeet.spark.sql.source_text import EditedText
 
 
 def check_select(select: object) -> list[SparkColumn] | None:
-    """Return a list of columns, with strings in it turned into columns; None for a string, or nothing.
+    """Return `select` as a list of columns, in which strings become columns; None if it is a string, or None.
 
     Raises:
         DefinitionError: If it is something else.
@@ -52,10 +52,11 @@ def read_columns(
         query: The join.
         spark: The session.
         frames: The streams' frames, to which a column may be bound; None for one that is a join.
-        ours: Whether the list is ours, not the user's.
+        ours: Whether the list is ours, not the user's: it may then name the times of tables.
 
     Raises:
-        SqlError: If it names what does not exist.
+        SqlError: If it names what does not exist, or plain columns of the same name.
+        DefinitionError: If Spark can't read a column, or it belongs to another frame.
     """
     writer = ColumnWriter(spark, frames)
     listed = writer.select_list(columns)
@@ -72,13 +73,19 @@ class _ColumnReader(ListReader):
         self._one_row = spark._jsparkSession.sessionState().sqlParser().parsePlan("SELECT 1").child()
 
     def read(self, listed: Sequence[ParsedNode]) -> SelectList:
-        pairs = [pair for item in listed for pair in self._item(item)]
+        pairs = [pair for item in listed for pair in self._read_item(item)]
         plan = self._builder.project([node for node, _ in pairs], self._one_row)
         duplicate = "select: Two output columns are called {}; name one with alias('...')."
         return self._select_list([output for _, output in pairs], EditedText(self._text), plan, duplicate)
 
-    def _item(self, item: ParsedNode) -> list[tuple[Any, Output | None]]:
-        """Return the nodes that an item stands for, each with its plain column, if it is one."""
+    def _read_item(self, item: ParsedNode) -> list[tuple[Any, Output | None]]:
+        """Return the nodes for Spark that an item stands for, each with its output if it is a plain column.
+
+        Notes the columns that are read.
+
+        Raises:
+            SqlError: If the item names what does not exist.
+        """
         if item.kind in STARS:
             return self._star(item)
         inner = item.children[0] if item.kind == "Alias" else item
@@ -93,7 +100,7 @@ class _ColumnReader(ListReader):
         return [(node, Output(name, column) if whole else None)]
 
     def _star(self, item: ParsedNode) -> list[tuple[Any, Output | None]]:
-        """Return the columns of `stream.*`, except a table's time, and note that they are used."""
+        """Return the columns of `stream.*`, except a table's time, and note them; raises SqlError for other stars."""
         target = item.handle.target()
         name = "" if target.isEmpty() else ".".join(str(part) for part in items(target.get()))
         for at, stream in enumerate(self._query.streams):
@@ -105,7 +112,10 @@ class _ColumnReader(ListReader):
         raise self._error(f"There is no stream {name}; write F.col('{self._query.streams[0].name}.*').", item)
 
     def _qualify(self, part: ParsedNode) -> Any:
-        """Return a column's node with its stream's name before its own; None for anything else."""
+        """Return a column's node with its stream's name before its own, and note the column.
+
+        None for what stays as it is: `_time` and `_id`, which are noted too, and anything that is not a name.
+        """
         if part.kind != ATTRIBUTE:
             return None
         if _is_id(part):
@@ -119,7 +129,11 @@ class _ColumnReader(ListReader):
         return self._builder.attribute(stream.name, stream.schema.names[column.field], *rest)
 
     def _column(self, part: ParsedNode) -> tuple[Column, bool]:
-        """Return the column that a name reads, and whether it is that column rather than a field in it."""
+        """Note the column that a name reads; return it, and whether the name is that column rather than a field in it.
+
+        Raises:
+            SqlError: If there is no such column.
+        """
         if [name.lower() for name in part.names] == ["_time"]:
             column = RESULT_TIME
         else:

@@ -46,7 +46,7 @@ class StatementNames:
         return next((stream for stream in self.paths if stream.lower() == name.lower()), None)
 
     def owners(self, column: str) -> list[str]:
-        """Return the streams that have a column."""
+        """Return the streams that have a column, whatever its case, of those that may be named."""
         return [name for name in self.paths if column.lower() in map(str.lower, self.columns[name])]
 
     def condition(self, text: str) -> str:
@@ -97,7 +97,10 @@ class StatementNames:
                 yield span, self.condition(self.using[token.text.lower()].text)
 
     def _mentions(self, text: str) -> Iterator[tuple[Token, tuple[Token | None, Token | None], frozenset[str]]]:
-        """Yield the names of streams and columns in a text, with the tokens beside them, and their streams."""
+        """Yield the names of streams and columns in a text, with the tokens before and behind them, and their streams.
+
+        A column without a stream counts for all that have it. Aliases, functions and names behind a dot are left out.
+        """
         tokens = Source(text).tokens
         for at, token in enumerate(tokens):
             before = tokens[at - 1] if at else None

@@ -56,7 +56,7 @@ def check_tree(
         own: Tells whether a part calls a function that the program offers.
 
     Raises:
-        SqlError: If it contains anything that is not on the list.
+        SqlError: If it contains anything that is not on the list, or is nested too deeply.
     """
 
     def visit(part: ParsedNode, depth: int, bound: bool) -> None:
@@ -71,7 +71,7 @@ def check_tree(
 
 
 def _problem(spark: SparkSession, part: ParsedNode, bound: bool) -> str | None:
-    """Return what is wrong with a part itself, if anything."""
+    """Return what is wrong with a part itself, if anything; `bound` if it is inside a lambda."""
     if part.kind in SUBQUERIES:
         return "A subquery is not allowed here."
     if part.kind not in KINDS:
@@ -123,7 +123,7 @@ def check_plan(plan: Any, error: Callable[[str, Any], SqlError]) -> None:
 
 
 def _problem_of(node: Any) -> str | None:
-    """Return what is wrong with a node of the analysed plan itself, if anything."""
+    """Return what is wrong with a node of the analysed plan itself, if anything; types may raise PySparkException."""
     kind = kind_of(node)
     if kind in CALLS | OUTSIDE | SUBQUERIES:
         return f"{node.prettyName()} is not allowed here."

@@ -110,7 +110,7 @@ def format_size(digits: Bound, arguments: Arguments) -> Column:
     """Return the size bound of a text formatted as in C: each placeholder may be the largest argument.
 
     Args:
-        digits: Returns the sum of the widths and precisions of a format.
+        digits: Returns the sum of the numbers in a format's placeholders, such as widths.
         arguments: The format, and its arguments.
     """
     form = arguments[0][0].cast("string")
@@ -143,7 +143,7 @@ def names_in(kind: T.DataType) -> int:
 
 
 def leaves(kind: T.DataType) -> int:
-    """Return how many flat values a value of a type holds if each array in it has one element."""
+    """Return how many values a value of a type consists of if each array in it has one element; structs count, too."""
     match kind:
         case T.ArrayType(elementType=element):
             return leaves(element)
@@ -155,7 +155,7 @@ def leaves(kind: T.DataType) -> int:
 
 
 def can_grow_in_cast(kind: T.DataType, to: T.DataType) -> bool:
-    """Tell whether a cast makes texts of numbers, times or booleans within arrays and maps, or anything of a variant.
+    """Tell whether a cast makes texts of numbers, times or booleans, at any depth, or nested values of a variant.
 
     Args:
         kind: The type that is cast.

@@ -86,7 +86,7 @@ def _argument(at: int, arguments: Arguments) -> Column:
 
 
 def _digits(arguments: Arguments) -> Column:
-    """Return the sum of the widths and precisions in a format."""
+    """Return the sum of the numbers in a format's placeholders: widths, precisions and positions; NULL for NULL."""
     text = arguments[0][0].cast("string")
     places = F.regexp_extract_all(text, F.lit(r"%[-#+ ,(<.$\d]*"), F.lit(0))
     numbers = F.flatten(F.transform(places, lambda place: F.regexp_extract_all(place, F.lit(r"\d+"), F.lit(0))))
@@ -100,7 +100,7 @@ def _decimals(arguments: Arguments) -> Column:
 
 
 def _steps(arguments: Arguments) -> Column:
-    """Return how many elements a sequence has."""
+    """Return how many steps a sequence takes; without a step, it is one, or a day. NULL for a step of 0."""
     start, stop = (_on_a_line(*ends) for ends in arguments[:2])
     is_time = isinstance(arguments[0][1], T.DatetimeType | T.DateType)
     step = _length(*arguments[2]) if len(arguments) > 2 else F.lit(86400.0 if is_time else 1.0)
@@ -157,12 +157,14 @@ def sizing_of(part: ParsedNode, maker: Maker | None) -> list[ParsedNode]:
 
 
 def bound_of(name: str, arguments: Arguments, kind: T.DataType | None = None) -> Column:
-    """Return how many bytes the value of a call takes at most.
+    """Return, for Spark to compute, how many bytes the value of a call takes at most.
+
+    A function that has no bound of its own is taken to hold all its arguments, and no more.
 
     Args:
         name: The function.
         arguments: Its arguments.
-        kind: The type of the value, for functions whose bound depends on it.
+        kind: The type of the value; required for `READERS`, whose bounds depend on it.
     """
     if name in READERS and kind is not None:
         return parsed_size(arguments, kind)
@@ -181,7 +183,7 @@ def bound_of(name: str, arguments: Arguments, kind: T.DataType | None = None) ->
 
 
 class ValueLimits(ABC):
-    """The calls of one text whose values may be too large.
+    """The calls of one text whose values may be too large; Spark computes constant sizes as soon as it is created.
 
     Args:
         spark: The session.
@@ -226,7 +228,7 @@ class ValueLimits(ABC):
 
     @abstractmethod
     def _is_constant(self, part: ParsedNode) -> bool:
-        """Tell whether the size of a call is a constant; refuses one beyond the limit."""
+        """Tell whether the size of a call is a constant, which Spark computes now; raises SqlError beyond the limit."""
 
     @abstractmethod
     def _guard(self, part: ParsedNode, children: list[Any]) -> Any:
@@ -246,7 +248,7 @@ class MakerLimits(ValueLimits):
     """Limits for the text of programs: only functions that make large values of small ones are tested."""
 
     def learn_types(self, plan: Any) -> None:
-        """See `ValueLimits`."""
+        """See `ValueLimits`; a call that the plan no longer contains stays unguarded."""
         kinds = {kind for maker in MAKERS.values() for kind in maker.kinds}
         nodes = {
             (kind_of(node), origin_of(node.origin())): node for node in expressions(plan) if kind_of(node) in kinds
@@ -326,22 +328,28 @@ class UntrustedLimits(ValueLimits):
         return self._builder.node(self._test_first(part, [self._builder.column(child) for child in children]))
 
     def _test_first(self, part: ParsedNode, columns: list[Column]) -> Column:
-        """Return a call that is tested before its value is made."""
+        """Return a call that raises if the bound on its value is beyond the limit, before the value is made.
+
+        Arguments that vary are computed once, for both.
+        """
         varying = [at for at, child in enumerate(part.children) if not is_constant(child)]
 
         def call(variable: Callable[[int], Column]) -> Column:
             arguments = [variable(at) if at in varying else column for at, column in enumerate(columns)]
             nodes = [self._builder.node(argument) for argument in arguments]
             value = self._builder.column(self._make(part, nodes))
-            return self._limit_value(part, self._bound(part, arguments), value)
+            return self._limit_value(part, self._size_bound(part, arguments), value)
 
         if not varying:
             return call(lambda at: columns[at])
         struct = F.struct(*(columns[at].alias(f"a{at}") for at in varying))
         return bind(struct, lambda row: call(lambda at: row[f"a{at}"]))
 
-    def _bound(self, part: ParsedNode, columns: Sequence[Column]) -> Column:
-        """Return a bound on the size of a call's value, by the types that Spark found for its arguments."""
+    def _size_bound(self, part: ParsedNode, columns: Sequence[Column]) -> Column:
+        """Return, for Spark to compute, how many bytes a call's value takes at most.
+
+        It goes by the types that Spark found for the arguments; where Spark has changed these, they count as texts.
+        """
         name, (types, kind) = name_of(part), self._types[part]
         # Spark may turn a call into one with other arguments: then they are texts and numbers, as are those that say
         # how to read the first.
@@ -361,7 +369,9 @@ def bind(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def constant_size(spark: SparkSession, part: ParsedNode, size: Callable[[Arguments], Column]) -> float | None:
-    """Return a size that Spark computes now; None if it can't.
+    """Have Spark compute a size now, without a job, and return it; 0 for NULL.
+
+    None if the call is invalid, or calls a function of the user's.
 
     Args:
         spark: The session.

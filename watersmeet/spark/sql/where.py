@@ -78,7 +78,9 @@ class Where:
     text: str = ""
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
-        """Keep the combinations for which these conjuncts hold, as Spark decides.
+        """Return a frame of the combinations for which the conjuncts of these numbers hold, as Spark decides.
+
+        If there are several, it has further columns, behind all others.
 
         [!] A combination for which one of them doesn't hold is not a result, even if others raise for it.
         """
@@ -127,7 +129,7 @@ def read_where(
     untrusted: bool = False,
     frames: Sequence[DataFrame | None] = (),
 ) -> Where:
-    """Compile the conditions of a join.
+    """Compile the conditions of a join; has Spark analyse them, and warns of texts that it would cast implicitly.
 
     Args:
         spark: The session, whose parser, settings and functions define what the text means.
@@ -141,6 +143,7 @@ def read_where(
 
     Raises:
         SqlError: If it is not a condition, or not an allowed one; the position is underlined.
+        DefinitionError: If Spark can't read a column, or it belongs to another frame.
     """
     parts = criteria.parts
     if not parts:
@@ -187,7 +190,7 @@ def _parse_texts(
 def _parse_columns(
     writer: ColumnWriter, parts: Sequence[tuple[str | SparkColumn, tuple[int, ...]]]
 ) -> _ParsedCondition:
-    """Return conditions some of which are columns, parsed."""
+    """Return conditions some of which are columns, parsed; texts are turned into columns, and lose their positions."""
     columns = [F.expr(part) if isinstance(part, str) else part for part, _ in parts]
     tree, text = writer.condition(reduce(SparkColumn.__and__, columns))
     counts = [len(conjuncts_of(writer.condition(column)[0])) for column in columns]
@@ -208,7 +211,12 @@ class _WhereCompiler:
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        """Prepare to compile a condition; raises SqlError if it is untrusted and holds what is refused then."""
+        """Look up the condition's names, and have Spark compute the constant sizes in it.
+
+        Raises:
+            SqlError: If it names what doesn't exist, makes values that are too large, or is untrusted and holds what is
+                refused then.
+        """
         self._spark, self._streams, self._tree, self._text = spark, streams, condition.tree, condition.text
         self._partners = condition.partners
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
@@ -230,7 +238,7 @@ class _WhereCompiler:
         return self._names.predicate(part) is not None
 
     def compile(self) -> Where:
-        """Return the compiled condition."""
+        """Return the compiled condition; raises SqlError if Spark, or a rule of ours, refuses it."""
         parts = conjuncts_of(self._tree)
         self._analyse(parts)
         numbered = enumerate(zip(parts, self._partners, strict=True))
@@ -253,7 +261,13 @@ class _WhereCompiler:
         )
 
     def _analyse(self, clauses: Sequence[ParsedNode]) -> None:
-        """Let Spark check all conjuncts and arguments of Python predicates; learn types and gaps from its plan."""
+        """Let Spark check all conjuncts and arguments of Python predicates; learn types and gaps from its plan.
+
+        Warns of texts that Spark casts implicitly.
+
+        Raises:
+            SqlError: If Spark can't analyse one, a conjunct is no condition, or it contains what is refused.
+        """
         arguments = [argument for call in self._names.calls(self._tree) for argument in call.children]
         try:
             with without_error_log():
@@ -287,7 +301,7 @@ class _WhereCompiler:
     # -- conjuncts
 
     def _clause(self, part: ParsedNode, partners: Collection[int]) -> "_CompiledClause":
-        """Compile a conjunct.
+        """Compile a conjunct, for which hidden columns may be added to streams.
 
         [!] One that restricts the partners of streams which it doesn't name is not a test: a tuple that fails it has no
         partners, and may be a result because of that.
@@ -315,14 +329,23 @@ class _WhereCompiler:
             return None
 
     def _conjunct(self, part: ParsedNode, text: str, *, careful: bool) -> Conjunct:
-        """Return a conjunct translated to DuckDB, or left to Spark."""
+        """Return a conjunct translated to DuckDB or left to Spark; `careful`: it raises where a hidden column did."""
         try:
             return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
             return self._conjunct_left_to_spark(part, text, refusal.problem.split(";")[0].rstrip("."))
 
     def _conjunct_left_to_spark(self, part: ParsedNode, text: str, why: str) -> Conjunct:
-        """Return a conjunct that only Spark can decide."""
+        """Return a conjunct that only Spark can decide, with the calls of Python predicates whose answers it needs.
+
+        Args:
+            part: The conjunct.
+            text: Its text.
+            why: Why DuckDB can't decide it.
+
+        Raises:
+            SqlError: If the arguments of a Python predicate can't be computed.
+        """
         translator = self._translator()
         for call in self._names.calls(part):
             try:
@@ -357,7 +380,7 @@ class _WhereCompiler:
         return self._hoist.condition(part, self._answer)
 
     def _sides(self, part: ParsedNode) -> tuple[SparkColumn, ...]:
-        """Return the values that a comparison compares, as Spark computes them."""
+        """Return the values that a comparison, negated or not, compares, as Spark computes them; () for others."""
         if part.kind == "Not":
             return self._sides(part.children[0])
         is_between = part.kind == "UnresolvedFunction" and [name.lower() for name in part.names] == ["between"]
@@ -377,7 +400,13 @@ class _WhereCompiler:
         return Translator(self._text, self._scope, self._predicates, self._dialect)
 
     def _node(self, part: ParsedNode, *, careful: bool = False, hoisted: bool = True) -> SqlNode:
-        """Return a part as a node for the translator."""
+        """Return a part as a node for the translator.
+
+        Args:
+            part: The part.
+            careful: Whether reading a hidden column raises where computing it did.
+            hoisted: Whether hidden columns are read, instead of translating what they hold.
+        """
 
         def expr_of(inner: ParsedNode) -> Expr | None:
             if hoisted and inner in self._hoist.hidden:
@@ -423,7 +452,13 @@ class _CompiledTest(_CompiledClause):
 
     @staticmethod
     def of(hidden: ComputedColumn, text: str, fixed: FixedColumn | None) -> "_CompiledTest":
-        """Return the test of a hidden column, and what it fixes."""
+        """Return the test of a hidden column.
+
+        Args:
+            hidden: The column.
+            text: The conjunct that it holds.
+            fixed: The column of the stream that the conjunct fixes to a value, if it does.
+        """
         if hidden.flag is None:
             return _CompiledTest((), (), hidden.column.stream, Test(hidden.column.field, fixed=fixed))
         flag = hidden.flag.column
