@@ -38,11 +38,11 @@ class Location:
 
     def inside(self, name: str) -> "Location":
         """Return a location below this one."""
-        format_duration = f"{self.spark.rstrip('/')}/{name}"
+        spark_path = f"{self.spark.rstrip('/')}/{name}"
         if self.is_local:
-            return Location(format_duration, f"{self.arrow.rstrip('/')}/{name}")
+            return Location(spark_path, f"{self.arrow.rstrip('/')}/{name}")
         uri, mark, settings = self.arrow.partition("?")
-        return Location(format_duration, f"{uri.rstrip('/')}/{quote(name)}{mark}{settings}")
+        return Location(spark_path, f"{uri.rstrip('/')}/{quote(name)}{mark}{settings}")
 
 
 def locate(spark: SparkSession, path: str, what: str) -> Location:
