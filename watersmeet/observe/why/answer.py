@@ -144,7 +144,7 @@ class Answer:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{escape(describe_comparison)}</p>" for describe_comparison in self.sentences)
+        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
 
 
 def format_literal(value: Any, limit: int = 60) -> str:
