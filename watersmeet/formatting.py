@@ -122,20 +122,20 @@ def with_article(noun: str) -> str:
 def format_number(value: float) -> str:
     """Return a number to three digits.
 
-    >>> format_number(0.01234), format_number(123456)
-    ('0.0123', '123,000')
+    >>> format_number(0.01234), format_number(999.6), format_number(123456)
+    ('0.0123', '1,000', '123,000')
     """
-    return f"{value:.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def format_bytes(value: float) -> str:
     """Return a number of bytes with its unit, by powers of 1000.
 
-    >>> format_bytes(1234567)
-    '1.23 MB'
+    >>> format_bytes(1234567), format_bytes(999_600)
+    ('1.23 MB', '1 MB')
     """
     at = 0
-    while value >= 1000 and at < len(BYTE_UNITS) - 1:
+    while value >= 999.5 and at < len(BYTE_UNITS) - 1:
         value, at = value / 1000, at + 1
     return f"{format_number(value)} {BYTE_UNITS[at]}"
 
