@@ -14,9 +14,10 @@ EARLIEST = int(np.iinfo(np.int64).min) + 1
 
 
 def format_time(time: int, zoned: bool = True) -> str:
-    """Return a time in microseconds since the epoch as ISO 8601 text: UTC, or without a zone if it has none.
+    """Return microseconds since the epoch as ISO 8601 text, with `Z` if `zoned`.
 
-    As many digits as it needs, at least to milliseconds; years beyond 9999 have five digits or more.
+    Three digits after the point where that is exact, else six; years beyond 9999 have five digits or more. The earliest
+    int64 is shown as the one after it, as it is NumPy's NaT.
 
     >>> format_time(1_700_000_000_250_000), format_time(1, zoned=False)
     ('2023-11-14T22:13:20.250Z', '1970-01-01T00:00:00.000001')
@@ -129,7 +130,7 @@ def format_number(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Return a number of bytes with its unit, by powers of 1000.
+    """Return a number of bytes, to three digits, with its unit by powers of 1000; TB is the largest.
 
     >>> format_bytes(1234567), format_bytes(999_600)
     ('1.23 MB', '1 MB')

@@ -152,7 +152,11 @@ class BatchPlan:
 
     @cached_property
     def owed(self) -> dict[int, OwedBatches]:
-        """The owed probes of each spilled unit before the batch, by the unit's number."""
+        """The batches whose tuples have not probed a spilled unit when this batch begins, and which of them pay now.
+
+        By the unit's number. Includes this batch unless the unit returns in it. Units without an entry are owed
+        nothing. Not sent to tasks: computed there.
+        """
         return {
             unit.number: OwedBatches(
                 unit.since,

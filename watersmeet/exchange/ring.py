@@ -108,9 +108,12 @@ class RingState(Protocol):
         """
 
     def purge(self, rows: Block, wave: Wave) -> Iterable[Block]:
-        """Yield rows to be kept at the next node from now on, oldest first; at the tail, those that may go.
+        """Move slices and the watermark on, and mark the rows that leave.
 
-        They stay, visible to waves before this one only, until they are dropped.
+        Waves before `wave` still see them until `drop`. Yields those that the next node is to keep, oldest first; what
+        the tail yields is ignored.
+
+        [!] May be lazy: the caller must consume it before it probes.
 
         Args:
             rows: The tuples of the wave, which move slices and the watermark on.
@@ -202,6 +205,8 @@ class RingNode:
         """Purge, pass the probe on, and probe here with its tuples; the wave is under way until it is finished.
 
         Rows that purging moves go ahead of the probe; partial results follow it (2-1 to 2-4 of figure 3, and figure 5).
+        The tail passes neither those rows nor the probe on; the head marks its last partial result with END, or sends
+        END alone. If this was the last level, results follow instead, and at the head the wave is finished. Lazy.
         """
         for moved in self._state.purge(rows, wave):
             if not self._is_tail:

@@ -72,7 +72,16 @@ class ConstraintUpdater:
     def _update_one(
         self, constraint_id: ConstraintId, denied: DeniedRows, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
-        """Return the state of one constraint after the batch; emits and reports what the batch makes possible."""
+        """Return the state of one constraint after the batch.
+
+        Reads and writes mark files in the store; for punctuations writes those now ready, for foreign keys the rows
+        found to be orphans, and adds both to `report`.
+
+        Args:
+            constraint_id: The constraint.
+            denied: What was denied before the batch.
+            collected: What the intake tasks collected for this constraint.
+        """
         stream, constraint = constraint_id[0], self.plan.query.streams[constraint_id[0]].constraints[constraint_id[1]]
         before = state_of(self.plan.metadata.constraints, *constraint_id)
         files = tuple(part.file for part in collected if part.file is not None)

@@ -126,7 +126,15 @@ class DeadRule:
         return self._find_dead(PartialResults({stream: kinds.rows}))[kinds.kind]
 
     def _find_dead(self, members: PartialResults) -> Mask:
-        """Tell which partial results are dead: some other stream is closed for them, and all its matches are dead."""
+        """Tell which partial results, all over the same streams, are known to be dead.
+
+        Either they await no other stream, or one that they await is closed for them and they are dead with each of its
+        matches (recursive). False may mean that matches were too many to try, or that no conjunct finds them. Caches
+        what rules decide.
+
+        Args:
+            members: Made of representatives of kinds.
+        """
         others = self._closing_rules.awaited_streams(members.rows)
         dead = np.full(len(members), not others)
         closed = {stream: self._find_closed(members, stream) for stream in others}

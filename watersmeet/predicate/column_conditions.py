@@ -27,10 +27,13 @@ def equality_of(node: SqlNode, translator: Translator) -> tuple[Column, Column] 
 
 
 def orders_of(node: SqlNode, translator: Translator) -> Iterator[ColumnOrder]:
-    """Yield which columns a comparison or BETWEEN of bare columns requires to be less than others.
+    """Yield the orders between bare columns that `<`, `<=`, `>`, `>=` or BETWEEN requires; each knows if it is strict.
+
+    Sides that are more than a column, and other nodes, yield none. Translates the sides: their calls of predicates are
+    added to the translator's.
 
     Raises:
-        Refusal: If one of the sides can't be translated.
+        Refusal: While iterating, if a side can't be translated.
     """
     if isinstance(node, exp.Between):
         limits = ((node.args["low"], node.this), (node.this, node.args["high"]))

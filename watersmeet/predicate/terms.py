@@ -211,7 +211,14 @@ def _name(node: exp.Anonymous) -> str:
 
 
 def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
-    """The term of a node, of the type Spark gives it; raises Refusal if it can't be computed with an error bound."""
+    """Return the term of a node, and the type Spark gives it.
+
+    A part without inexact functions stays whole, as DuckDB computes it, unless its SQL calls `error`; arithmetic,
+    negation, casts to double or float, and calls are taken apart.
+
+    Raises:
+        Refusal: For anything else, at any depth; also if a part can't be translated or its type doesn't fit.
+    """
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)

@@ -65,7 +65,17 @@ def images(
 
 
 def make_scenes(scenes: int, pixels: int, place: int = 0) -> Bytes:
-    """Clean pictures, one a row: gradients with rectangles on them, any two clearly not similar."""
+    """Return the scenes of a place, one a row of `3 * pixels` bytes: random gradients with rectangles.
+
+    Any two differ by at least twice `THRESHOLD`, as a mean over their bytes. The same arguments give the same scenes.
+
+    [!] Draws until enough differ: may not end for many scenes of few pixels.
+
+    Args:
+        scenes: How many, at least 1.
+        pixels: Pixels of each, at least 1.
+        place: The seed, with the two others.
+    """
     rng = np.random.default_rng((place, pixels, scenes))
     pictures: list[Bytes] = []
     while len(pictures) < scenes:

@@ -35,7 +35,11 @@ class ProgressList(list[Mapping[str, Any]]):
 
 
 def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the last `LAST` batches as a table, a row each, the newest last."""
+    """Return the last `LAST` batches as a table, a row each, the newest last, with a note of how many there are.
+
+    Args:
+        progress: Watersmeet's progress, oldest first, as in `ProgressList`.
+    """
     recent = progress[-LAST:]
     note = f"the last {len(recent)} of {format_count(len(progress))} batches; each is a dict with more: progress[-1]"
     return Table(

@@ -395,9 +395,11 @@ class BatchRunner(Runtime):
             self._batch = None
 
     def _explain_error(self, error: BaseException, number: int) -> BaseException:
-        """Return an error as users see it.
+        """Return the error that users are to see in place of one; records nothing, but may read the lease's files.
 
-        It is the loss of the lease, if that is lost: such a run may fail anywhere, as files disappear.
+        The first that applies: our own errors, unchanged; the doubt about the last manifest; the loss or release of the
+        lease, as such a run may fail anywhere; a PredicateError if the input caused it; else a StateError, caused by
+        `error`, that says whether the batch was not written or only not delivered.
 
         Args:
             error: The error.

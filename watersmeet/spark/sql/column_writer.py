@@ -77,10 +77,15 @@ class ColumnWriter:
     # -- the tree
 
     def _add(self, column: SparkColumn, alias: bool) -> ParsedNode:
-        """Write a column, with its alias if that is needed; return its tree.
+        """Append a column's text to `text`; return its tree, as Spark's parser would make it, with its span there.
+
+        Args:
+            column: The column.
+            alias: Whether an alias that the column has is kept.
 
         Raises:
-            DefinitionError: If Spark can't read it.
+            DefinitionError: If Spark can't read it, it is nested too deeply or of Spark Connect, or not exactly one
+                stream has a column of a frame.
         """
         if not hasattr(column, "_jc"):
             raise DefinitionError("A column of Spark Connect can't be read; use one of a classic session.")

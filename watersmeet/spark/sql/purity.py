@@ -187,7 +187,10 @@ def _is_special(node: Any) -> bool:
 
 
 def _constant(node: Any) -> Any:
-    """Return the value of a constant, text as a string; None for anything else."""
+    """Evaluate a Catalyst expression without columns (foldable), in the JVM; return its value, Java objects as strings.
+
+    None if it isn't foldable, is NULL, or can't be evaluated; the error is swallowed and not logged.
+    """
     if not node.foldable():
         return None
     try:

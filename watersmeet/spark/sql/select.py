@@ -227,10 +227,11 @@ def first_duplicate(names: Sequence[str]) -> str | None:
 
 
 def _parse(text: str, spark: SparkSession) -> Any:
-    """Return Spark's plan of a list.
+    """Return Spark's plan of a SELECT list as parsed, not analysed: a Project over one row.
 
     Raises:
-        SqlError: If the text is empty, can't be parsed, or contains anything but a list.
+        SqlError: If the text is empty, can't be parsed, or is more than a list: variables, DISTINCT, other clauses, an
+            AS without a name at the end.
     """
     if not text.strip():
         raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)

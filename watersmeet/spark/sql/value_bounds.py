@@ -107,7 +107,9 @@ def _concat(arguments: Arguments) -> Column:
 
 
 def format_size(digits: Bound, arguments: Arguments) -> Column:
-    """Return the size bound of a text formatted as in C: each placeholder may be the largest argument.
+    """Return the most bytes that `printf(format, ...)` may make, as a column that is never NULL.
+
+    Each `%` may be the largest argument, or a number of `DIGITS` bytes.
 
     Args:
         digits: Returns the sum of the numbers in a format's placeholders, such as widths.
