@@ -51,6 +51,10 @@ class InProcess(Backend):
 
     def results(self, case: JoinCase, strategy: Strategy, folder: Path, spark: SparkSession | None) -> Counter[Any]:
         """See Backend."""
+        return self.run(case, strategy, folder).results
+
+    def run(self, case: JoinCase, strategy: Strategy, folder: Path) -> Run:
+        """Run a case, and return its results and progress."""
         streams = tuple(
             StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay) for s in case.streams
         )
@@ -59,7 +63,7 @@ class InProcess(Backend):
         run = Run(Query(streams, conjuncts, case.where, (), tuple(case.predicates), how=how), Store(str(folder)))
         for rows in case.batches:
             run.step(strategy, [(case.names.index(name), row) for name, row in rows], self.exchange)
-        return run.results
+        return run
 
 
 class OnSpark(Backend):

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.budget import one_in
-from tests.exchange.backends import IN_PROCESS, ON_SPARK, Backend, expected
+from tests.exchange.backends import IN_PROCESS, ON_SPARK, Backend, InProcess, expected
 from tests.exchange.join_cases import CASES, JoinCase
 from watersmeet.placement import Strategy
 from watersmeet.spark.run.spark_stages import EXCHANGES
@@ -51,6 +51,17 @@ IN_PROCESS_RUNS = {
 def test_in_one_process(name: str, tmp_path: Path) -> None:
     backend, case, strategy = IN_PROCESS_RUNS[name]
     check(backend, CASES[case], STRATEGIES[strategy], tmp_path, None)
+
+
+def test_what_travels_counts_alike(tmp_path: Path) -> None:
+    """Join orders and Auto learn from these figures: an exchange that leaves them out would stop them from learning."""
+    case = CASES["sliding windows"]
+    hops = {}
+    for exchange in ("shuffle", "ring"):
+        run = InProcess(exchange).run(case, wm.PSP(3), tmp_path / exchange)
+        hops[exchange] = [[(hop["rowsIn"], hop["matches"]) for hop in p["hops"]] for p in run.progress]
+        assert run.state is not None and run.state.learned.hops and run.state.learned.usage
+    assert hops["ring"] == hops["shuffle"]
 
 
 SPARK_RUNS = {f"{backend}, {case}": (backend, case) for case in CASES for backend in ON_SPARK}

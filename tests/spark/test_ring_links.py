@@ -4,12 +4,13 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from watersmeet.errors import StateError
 from watersmeet.exchange.ring_task import BrokenLink, RingLinks, hosted_nodes
 from watersmeet.spark.run import ring_links
 from watersmeet.spark.run.ring_links import Mailbox, Rendezvous, accept_peers, connect_to, read_frame, send_frame
@@ -103,7 +104,7 @@ def test_a_neighbour_that_is_gone_is_noticed() -> None:
 
 def test_a_task_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_links, "MEETING_SECONDS", 0.3)
-    with Rendezvous(HOST, 2) as meeting, pytest.raises(BrokenLink, match="did not meet"):
+    with Rendezvous(HOST, 2) as meeting, pytest.raises(StateError, match="did not meet within"):
         meeting.connect(attempt(0), [0]).__enter__()
 
 
@@ -113,6 +114,24 @@ def test_tasks_of_a_stage_that_runs_again_meet_anew() -> None:
             first, second = linked(meeting, stack, 2)
             first.send(1, b"x")
             assert second.receive() == (1, b"x")
+
+
+def test_nothing_is_left_of_a_ring() -> None:
+    """Python workers live as long as the query: threads and ports of a batch must not stay in them."""
+    before = {thread for thread in threading.enumerate() if "watersmeet" in thread.name}
+    for fails in (False, True, False):
+        with Rendezvous(HOST, 2) as meeting:
+            links = [meeting.connect(attempt(task), [task]) for task in range(2)]
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda link: link.__enter__(), links))
+            for link in links:
+                with suppress(RuntimeError):
+                    link.__exit__(*((RuntimeError, RuntimeError(), None) if fails else (None, None, None)))
+    for _ in range(100):
+        if not (left := {thread for thread in threading.enumerate() if "watersmeet" in thread.name} - before):
+            break
+        time.sleep(0.05)
+    assert not left
 
 
 @pytest.mark.parametrize("limit", [0, 10, 1 << 20])

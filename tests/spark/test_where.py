@@ -575,3 +575,16 @@ def test_what_a_java_function_raises_is_told() -> None:
 Caused by: java.util.regex.PatternSyntaxException: Unclosed group near index 1
 ("""
     assert error_sentence(Exception(raw)) == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"
+
+
+def test_the_error_of_a_task_in_a_barrier_stage_is_told() -> None:
+    raw = (
+        "An error occurred while calling o109.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+        "awaitResult: \n\tat org.apache.spark.util.X.y(X.scala:70)\nCaused by: org.apache.spark.SparkException: Job "
+        "aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
+        "reason: Stage failed because barrier task ResultTask(1, 0) finished unsuccessfully.\n"
+        "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:\n"
+        'Traceback (most recent call last):\n  File "x.py", line 6, in f\nOSError: [Errno 28] No space left on device\n'
+        "\tat org.apache.spark.Y.z(Y.scala:1)"
+    )
+    assert error_sentence(Exception(raw)) == "OSError: [Errno 28] No space left on device"

@@ -128,10 +128,21 @@ class StoredChunks:
         """
         course, hop, rows = block
         for action in self._node.handle(Partial(rows.origin, course, hop, [rows])):
-            yield Travelling(action.course, action.hop, action.block) if isinstance(action, Ship) else action  # type: ignore[misc]
+            if isinstance(action, Emit):
+                yield action
+            elif isinstance(action, Ship):
+                longer = Travelling(action.course, action.hop, action.block)
+                count_entering(self._node, longer)
+                yield longer
 
     def drop(self, number: int) -> None:
         """Drop nothing."""
+
+
+def count_entering(node: Node, block: Travelling) -> None:
+    """Count tuples or partial results that are about to make a hop, once: where they set out."""
+    course, hop, rows = block
+    node.work.of(node.courses(rows.origin)[course][hop]).rows_in += len(rows)
 
 
 class RingTask:
@@ -184,6 +195,8 @@ class RingTask:
             if waves is not None and self._ring[0].can_take_wave:
                 wave = next(waves, None)
                 head, waves = self._ring[0], waves if wave else None
+                if wave:
+                    count_entering(self._nodes[0], wave)
                 self._carry_out(0, head.enter(wave, len(wave.rows)) if wave else head.handle(EndOfInputMessage()))
                 continue
             number, frame = self._links.receive()
@@ -270,6 +283,7 @@ class RingTask:
         steps = self._nodes[number].courses(origin)[course]
         carry = steps[hop - 1].carry if hop else ()
         rows = pa.ipc.open_stream(body).read_next_batch()
+        self._nodes[number].work.of(steps[hop]).shuffled += rows.num_rows
         return Travelling(course, hop, self._wire.receive(rows, steps[hop].joined, carry))
 
 

@@ -23,6 +23,7 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import IO, Any, Self
 
+from watersmeet.errors import StateError
 from watersmeet.exchange.message import Attempt
 from watersmeet.exchange.ring_task import BrokenLink, Connect, RingLinks
 
@@ -102,6 +103,21 @@ def connect_to(address: tuple[str, int], secret: bytes) -> socket.socket:
     return link
 
 
+def _shut_down(link: socket.socket) -> None:
+    with suppress(OSError):  # it was never connected, or is closed already
+        link.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def listening(address: tuple[str, int]) -> Iterator[socket.socket]:
+    """Listen at an address within the context; afterwards nobody waits for connections there any more."""
+    with socket.create_server(address) as server:
+        try:
+            yield server
+        finally:
+            _shut_down(server)  # [!] closing alone would leave a thread in accept(), and the port taken
+
+
 def accept_peers(server: socket.socket, secret: bytes, until: float) -> Iterator[socket.socket]:
     """Yield connections from peers that know the secret; strangers are refused, and delay nobody.
 
@@ -153,14 +169,13 @@ class Rendezvous:
     _there: dict[int, tuple[socket.socket, Any]] = field(default_factory=dict, repr=False)
 
     def __enter__(self) -> Self:
-        self._server = socket.create_server((self.host, 0))
+        self._listening = listening((self.host, 0))
+        self._server = self._listening.__enter__()
         Thread(target=self._meet, name="watersmeet-rendezvous", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        self._listening.__exit__(None, None, None)
         for link, _ in self._there.values():
             link.close()
 
@@ -273,18 +288,19 @@ class TaskLinks:
     def __init__(self, nodes: Sequence[int]) -> None:
         self._nodes = nodes
         self._mailbox = Mailbox()
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._outbox = Mailbox()
         self._stack = ExitStack()
         self._sender: Thread | None = None
 
     def __enter__(self) -> Self:
         self._stack.callback(self._mailbox.close)
+        self._stack.callback(self._outbox.close)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Send what is left to be sent, unless there was an error, and close the links."""
+        self._outbox.fail("the task has ended")
         if self._sender is not None and error[0] is None:
-            self._outbox.put(None)
             self._sender.join()
         self._stack.close()
 
@@ -292,14 +308,17 @@ class TaskLinks:
         """Meet the other tasks, and link to the neighbours; a task that hosts all nodes needs no links.
 
         Raises:
-            BrokenLink: If they don't come.
+            StateError: If they don't come.
         """
         if tasks == 1:
             return
         try:
             self._open(rendezvous, secret, task, tasks)
         except OSError as error:
-            raise BrokenLink(f"the tasks of a ring did not meet: {error}") from None
+            raise StateError(
+                f"The tasks of a ring did not meet within {MEETING_SECONDS:.0f} seconds ({error}): each needs a free "
+                "slot, and a way to connect to the others; see docs/cluster.md."
+            ) from None
 
     def _open(self, rendezvous: tuple[str, int], secret: bytes, task: int, tasks: int) -> None:
         """Connect to both neighbours, which the rendezvous names, and start threads that receive and send.
@@ -308,7 +327,7 @@ class TaskLinks:
             OSError: If the rendezvous or a neighbour can't be reached in time.
         """
         meeting = self._stack.enter_context(connect_to(rendezvous, secret))
-        server = self._stack.enter_context(socket.create_server((meeting.getsockname()[0], 0)))
+        server = self._stack.enter_context(listening((meeting.getsockname()[0], 0)))
         note = {"task": task, "address": server.getsockname()[:2]}
         send_frame(meeting, json.dumps(note).encode())
         meeting.settimeout(MEETING_SECONDS)
@@ -321,8 +340,9 @@ class TaskLinks:
         connecting.join(MEETING_SECONDS)
         if before is None or not onward:
             raise ConnectionError("a neighbour is missing")
-        self._stack.enter_context(before)
-        self._stack.enter_context(onward[0])
+        for link in (before, onward[0]):
+            self._stack.enter_context(link)
+            self._stack.callback(_shut_down, link)  # or a thread would go on waiting for it
         Thread(target=self._receive, args=(before,), name="watersmeet-ring-receive", daemon=True).start()
         self._sender = Thread(target=self._send, args=(onward[0],), name="watersmeet-ring-send", daemon=True)
         self._sender.start()
@@ -338,9 +358,11 @@ class TaskLinks:
     def _send(self, link: socket.socket) -> None:
         """Send the frames of the outbox until it holds None; an error makes the mailbox fail."""
         try:
-            while (frame := self._outbox.get()) is not None:
-                send_frame(link, frame)
-        except OSError as error:
+            while True:
+                send_frame(link, self._outbox.get()[1])
+        except BrokenLink:
+            return
+        except (OSError, ValueError) as error:
             self._mailbox.fail(str(error))
 
     def send(self, node: int, frame: bytes) -> None:
@@ -348,7 +370,7 @@ class TaskLinks:
         if self._sender is None or (node in self._nodes and node != self._nodes[0]):
             self._mailbox.put(node, frame)
         else:
-            self._outbox.put(frame)
+            self._outbox.put(node, frame)
 
     def receive(self) -> tuple[int, bytes]:
         """Return the next frame for a node of this task, and that node; waits. Raises BrokenLink if none can come."""

@@ -6,11 +6,13 @@ from threading import Thread
 from typing import Self
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
+from watersmeet.errors import StateError
 from watersmeet.exchange.exchanges import Stage, run_local, run_ring, run_shuffle
 from watersmeet.exchange.message import REPORT, Task
 from watersmeet.limits import limits
@@ -47,12 +49,26 @@ def run_by_shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
 
 
 def run_on_ring(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a batch on a ring of nodes, hosted by as many tasks as run at once."""
+    """Run a batch on a ring of nodes, hosted by as many tasks as run at once.
+
+    Raises:
+        StateError: If no task can run.
+    """
     context = batch.sparkSession.sparkContext
-    tasks = min(plan.placement.nodes, context.defaultParallelism)
+    tasks = min(plan.placement.nodes, _count_slots(context))
+    if not tasks:
+        raise StateError(
+            "The ring exchange needs a slot for a task, and no executor has one; start one, and the query."
+        )
     address = "127.0.0.1" if is_local(batch.sparkSession) else str(context.getConf().get("spark.driver.host"))
     with Rendezvous(address, tasks) as meeting:
         return run_ring(_input(batch), plan, tasks, meeting.connect)
+
+
+def _count_slots(context: SparkContext) -> int:
+    """Return how many tasks run at the same time at most, as Spark counts them before it starts a barrier stage."""
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
 
 class SparkStage(Stage):

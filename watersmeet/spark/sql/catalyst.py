@@ -104,6 +104,10 @@ def syntax_error(text: str, error: Exception) -> SqlError:
     return SqlError(f"Spark can't read this: {error_sentence(error)}.", text, start, start + 1)
 
 
+BARRIER = r"(?s)^.*?Could not recover from a failed barrier [^\n]*finished unsuccessfully\.\n"
+"""What Spark puts before the error of a task whose stage runs as a whole."""
+
+
 def error_sentence(error: Exception) -> str:
     """Return the message of an error of Spark's, without its code, its class and the JVM's and Python's frames.
 
@@ -111,7 +115,7 @@ def error_sentence(error: Exception) -> str:
     """
     if is_death(error):
         return WORKER_DIED
-    lines = [line.strip() for line in str(error).strip().splitlines()]
+    lines = [line.strip() for line in re.sub(BARRIER, "", str(error).strip()).splitlines()]
     if lines and lines[0].startswith("An error occurred while calling"):  # py4j's; the JVM's message follows
         lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
