@@ -55,7 +55,7 @@ def test_in_one_process(name: str, tmp_path: Path) -> None:
 
 def test_what_travels_counts_alike(tmp_path: Path) -> None:
     """Join orders and Auto learn from these figures: an exchange that leaves them out would stop them from learning."""
-    case = CASES["sliding windows"]
+    case = next(case for case in CASES.values() if len(case.names) > 2 and not case.how)
     hops = {}
     for exchange in ("shuffle", "ring"):
         run = InProcess(exchange).run(case, wm.PSP(3), tmp_path / exchange)
