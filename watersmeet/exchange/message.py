@@ -164,13 +164,9 @@ class Wire:
         rows, nodes = np.nonzero(to)
         for start in range(0, len(rows), size):
             part = block.take(rows[start : start + size])
-            yield self._encode(part, nodes[start : start + size], course, carry, gather)
+            yield self.encode(part, nodes[start : start + size], course, carry, gather)
 
-    def encode(self, block: Partials, course: int, carry: Sequence[Column], gather: Gather) -> pa.RecordBatch:
-        """Return partial results of one course as rows, for whatever node is next."""
-        return self._encode(block, np.zeros(len(block), np.int64), course, carry, gather)
-
-    def _encode(
+    def encode(
         self, part: Partials, nodes: Ints, course: int, carry: Sequence[Column], gather: Gather
     ) -> pa.RecordBatch:
         """Return partial results as a block on the wire, with the columns to carry that are of fixed width."""

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.intake_report import IntakeReport
@@ -224,10 +225,9 @@ class RingTask:
                     for last in self._nodes[number].handle(EndOfBatch(attempt.name, attempt.cpu)):
                         self._outputs[number].take(last)
                 case _:
-                    for frame in self._frames(number, action):
-                        messages, size = self._sent[number]
-                        self._sent[number] = messages + 1, size + len(frame)
-                        self._links.send((number + 1) % self._plan.placement.nodes, frame)
+                    frame, (messages, size) = self._to_frame(number, action), self._sent[number]
+                    self._sent[number] = messages + 1, size + len(frame)
+                    self._links.send((number + 1) % self._plan.placement.nodes, frame)
 
     def _report(self, number: int) -> TaskReport:
         """Close a node's output, and return its report with the messages and bytes that it sent."""
@@ -237,28 +237,28 @@ class RingTask:
 
     # -- frames: a header in JSON, and Arrow rows
 
-    def _frames(self, number: int, message: Message) -> Iterator[bytes]:
-        """Yield a message as it travels; rows may come in several frames, of which the last ends it."""
+    def _to_frame(self, number: int, message: Message) -> bytes:
+        """Return a node's message as it travels; the inverse of `_read_message`."""
         match message:
             case ProbeMessage(wave, rows):
-                yield self._frame(number, {"probe": [*wave]}, rows)
+                return self._pack_rows(number, {"probe": [*wave]}, rows)
             case PartialMessage(wave, level, block, maker, end):
-                yield self._frame(number, {"partial": [*wave], "level": level, "maker": maker, "end": end}, block)
+                return self._pack_rows(number, {"partial": [*wave], "level": level, "maker": maker, "end": end}, block)
             case ReleaseMessage(wave):
-                yield self._frame(number, {"release": [*wave]}, None)
+                return _pack({"release": [*wave]}, b"")
             case EndOfInputMessage():
-                yield self._frame(number, {"end": True}, None)
+                return _pack({"end": True}, b"")
             case BuildMessage():
                 raise AssertionError("Chunks don't move during a batch.")
 
-    def _frame(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
+    def _pack_rows(self, number: int, header: dict[str, Any], block: Travelling | None) -> bytes:
         """Return a frame of a header and rows with the columns that their next hops need; extends the header."""
         if block is None:
             return _pack(header, b"")
         course, hop, rows = block
         steps = self._nodes[number].courses(rows.origin)[course]
         carry = steps[hop - 1].carry if hop else ()
-        body = self._wire.encode(rows, course, carry, self._nodes[number].table.gather)
+        body = self._wire.encode(rows, np.zeros(len(rows), np.int64), course, carry, self._nodes[number].table.gather)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, body.schema) as writer:
             writer.write_batch(body)
@@ -266,7 +266,7 @@ class RingTask:
         return _pack(header, sink.getvalue())
 
     def _read_message(self, number: int, frame: bytes) -> Message:
-        """Return the message of a frame that has come for a node; the inverse of `_frames`."""
+        """Return the message of a frame that has come for a node; the inverse of `_to_frame`."""
         header, body = _unpack(frame)
         block = self._read_rows(number, header, body) if len(body) else None
         if "probe" in header:

@@ -169,13 +169,13 @@ class Rendezvous:
     _there: dict[int, tuple[socket.socket, Any]] = field(default_factory=dict, repr=False)
 
     def __enter__(self) -> Self:
-        self._listening = listening((self.host, 0))
-        self._server = self._listening.__enter__()
+        self._stack = ExitStack()
+        self._server = self._stack.enter_context(listening((self.host, 0)))
         Thread(target=self._meet, name="watersmeet-rendezvous", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._listening.__exit__(None, None, None)
+        self._stack.close()
         for link, _ in self._there.values():
             link.close()
 
