@@ -50,7 +50,7 @@ def dying(round: Round) -> None:
 def worker(round: Round) -> None:
     """Python workers are killed while batches run, one at a time."""
     steps = Steps(say=lambda step: round.hit(round.rng.random() < 0.7 and strike(os.getpid(), DAEMON)))
-    said = round.run(steps, exchange=round.rng.choice(["local", "shuffle"]))
+    said = round.run(steps, exchange=round.rng.choice(["local", "shuffle", "ring"]))
     if said != "done" and DIED not in said:
         raise Wrong(said)
 
@@ -274,7 +274,7 @@ def neighbour(round: Round) -> None:
 
 def cluster(round: Round) -> None:
     """Executors and Python workers are killed while the join runs on a cluster of processes."""
-    with round.process(master=CLUSTER, exchange=round.rng.choice(["local", "shuffle"])) as process:
+    with round.process(master=CLUSTER, exchange=round.rng.choice(["local", "shuffle", "ring"])) as process:
         said = ""
         for said in processes.lines(process):
             if said.startswith("step") and round.rng.random() < 0.5:

@@ -301,4 +301,4 @@ def test_a_promise_about_the_event_time(tmp_path: Path) -> None:
     assert reasons[0].startswith("k 1, ts 1970-01-01 00:00:00.000005") and "seen before (key), in batch 0" in reasons[0]
     assert "which the order had reached" in reasons[1]
     assert run.progress[1]["purgedRows"] == 1  # the row of b whose key a has had
-    assert run.progress[0]["purgeMs"] == 0 < run.progress[1]["purgeMs"]
+    assert run.progress[1]["purgeMs"] > 0
