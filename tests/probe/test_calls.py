@@ -1,5 +1,6 @@
 """Python predicates are asked once per distinct combination of argument rows, and their answers checked."""
 
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
     ("form", "function", "message"),
     [
         ("array", lambda x, ys: 1 / 0, "Predicate 'bad' raised ZeroDivisionError: division by zero"),
+        ("array", lambda x, ys: sys.exit(3), "Predicate 'bad' raised SystemExit: 3 for arguments"),
         ("array", lambda x, ys: [True], r"answered a mask of shape \(1,\); \(2,\) was expected"),
         ("array", lambda x, ys: np.zeros(len(ys)), "answered float64 values; a mask holds booleans"),
         ("array", lambda x, ys: [Decimal(1), None], "answered Decimal values; a mask holds booleans and None"),

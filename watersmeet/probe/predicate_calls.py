@@ -323,7 +323,7 @@ def _call(predicate: PythonPredicate, arguments: Sequence[Any], columns: Sequenc
     """Call the user's function; what it raises becomes a PredicateError that shows the arguments."""
     try:
         return predicate.function(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit() would end the process of a task without a word
         parts = ", ".join(
             f"{column.text}{_describe_value(value)} ({spark_name(column.values.type)})"
             for column, value in zip(columns, arguments, strict=True)
