@@ -215,10 +215,18 @@ def test_nothing_else_changes(case: dict[str, Any]) -> None:
             fed(watched(case["plan"], at, traced=which, spilling=case["dice"]), case)
             for at, which in ((folder, True), (other, False))
         )
+        spills = case["dice"] is not None
+        for run in (traced, plain) if spills else ():
+            while run.run_round(case["strategies"][-1], case["exchanges"][-1], all=True):
+                pass
     assert (traced.results, traced.sides) == (plain.results, plain.sides)
-    assert _by_batch(traced) == _by_batch(plain)
-    shown = ("inputRows", "outputRows", "lateRows", "watermark", "distinctRows", "samples")
-    assert [[p.get(n) for n in shown] for p in traced.progress] == [[p.get(n) for n in shown] for p in plain.progress]
+    fields = ["inputRows", "lateRows", "watermark"]
+    if not spills:  # what is spilled depends on who owns what, and that on CPU times
+        assert _by_batch(traced) == _by_batch(plain)
+        fields += ["outputRows", "distinctRows", "samples"]
+    of_batches = [[p for p in run.progress if p["inputRows"] or not spills] for run in (traced, plain)]
+    one, other_ = ([[p.get(name) for name in fields] for p in progress] for progress in of_batches)
+    assert one == other_
     reports = [report for jobs in plain.told.values() for job in jobs for report in job.reports]
     assert not any(report.spilling.credits or report.spilling.crossings for report in reports)
 
