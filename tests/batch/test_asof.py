@@ -27,8 +27,7 @@ from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import windows
-from watersmeet.query.as_of import AsOf, apply_tolerances
-from watersmeet.query.optional_streams import check_optional, derive_windows
+from watersmeet.query.optional_streams import AsOf, apply_tolerances, check_optional, derive_windows
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle

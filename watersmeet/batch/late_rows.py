@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arguments import format_duration
-from watersmeet.batch.intake_report import IntakeReport, StreamIntake
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import IntakeReport, StreamIntake
 from watersmeet.batch.side_outputs import SAMPLES, original_rows, sample_row, write
 from watersmeet.metadata.collector import CollectedMetadata, MetadataCollector
 from watersmeet.metadata.constraints import ConstraintId
 from watersmeet.observe.delays import lost_by_delay
 from watersmeet.predicate.numbers import bucket
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 
 
 class RowAdmission:

@@ -17,7 +17,7 @@ from watersmeet.metadata.closing_rules import (
 from watersmeet.metadata.constraints import Clustering, Constraint, Key, PunctuationScheme, SortOrder, fields_of
 from watersmeet.metadata.denial import shape_of
 from watersmeet.metadata.interval_ends import ColumnEnd, ComputedEnd, ConstantEnd, End, extreme_value, is_computable
-from watersmeet.predicate.column_conditions import value_of
+from watersmeet.predicate.conjunct_values import value_of
 from watersmeet.predicate.model import Column
 from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query

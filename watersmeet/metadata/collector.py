@@ -33,7 +33,7 @@ from watersmeet.metadata.marks import ALWAYS, Marks, build_table, merge_tables
 from watersmeet.metadata.propagation import is_propagated, make_waiting_rows
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
-from watersmeet.state.chunks.rows import TIME, TRACE
+from watersmeet.state.chunks.chunk import TIME, TRACE
 
 
 class ForeignKeyCheck(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.arguments import format_duration, round_up
-from watersmeet.batch.intake_report import StreamIntake
+from watersmeet.batch.report import StreamIntake
 from watersmeet.observe.delays import quantile
 from watersmeet.observe.warnings import Notice
 from watersmeet.state.manifest.manifest import StreamState

@@ -20,13 +20,13 @@ from watersmeet.observe.why.answer import BatchRange
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.question import TupleSelector
 from watersmeet.predicate.model import Column
-from watersmeet.probe.chunk_probe import Hashes, Seat
+from watersmeet.probe.candidates import Hashes, Seat
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
 from watersmeet.spilling.paying_tuples import unit_reaches
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import Rows
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store import deletion_vectors as deleted

@@ -35,7 +35,7 @@ from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import step
 from watersmeet.query.query import StreamSpec
 from watersmeet.query.windows import Hopping
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 
 REFUSALS = {
     "late": "late, so it was never joined",

@@ -22,8 +22,7 @@ from watersmeet.observe.why.question import Values
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, check_predicates
-from watersmeet.query.as_of import AsOf, apply_tolerances
-from watersmeet.query.optional_streams import check_optional, derive_windows, read_how, read_on
+from watersmeet.query.optional_streams import AsOf, apply_tolerances, check_optional, derive_windows, read_how, read_on
 from watersmeet.query.query import DelayFrom, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import window_reaching
 from watersmeet.spark.api.advise import check_join

@@ -7,7 +7,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
 from watersmeet.predicate.source import Source
-from watersmeet.query.sql_tokens import CLOSE, OPEN
+from watersmeet.query.sql_joins import CLOSE, OPEN
 from watersmeet.spark.run.frames import quote_name
 from watersmeet.spark.sql.source_text import EditedText
 

@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.predicate.column_conditions import fixed_column_of
-from watersmeet.predicate.conjunct_values import compared_values_of
+from watersmeet.predicate.conjunct_values import compared_values_of, fixed_column_of
 from watersmeet.predicate.expr import Expr, Refusal, error_sql
 from watersmeet.predicate.model import Column, ComparedValues, Conjunct, Dialect, FixedColumn, Gap, PythonPredicate
 from watersmeet.predicate.parse import parse_conjunct

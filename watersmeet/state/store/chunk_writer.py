@@ -9,9 +9,8 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunks.chunk import CHUNKS, HOT, WHOLE, ArrivalBatches, Bucket, Chunk, Place
+from watersmeet.state.chunks.chunk import CHUNKS, HASH, HOT, ORDINAL, TIME, WHOLE, ArrivalBatches, Bucket, Chunk, Place
 from watersmeet.state.chunks.merging import Merge
-from watersmeet.state.chunks.rows import HASH, ORDINAL, TIME
 from watersmeet.state.chunks.sorted_index import add_sort_orders, zone_of
 from watersmeet.state.store.deletion_vectors import live_rows
 from watersmeet.state.store.file_format import digest, encode

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from watersmeet.limits import limits
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import Rows
 from watersmeet.state.store.budget import Cache, most_open
 
 MOST_CHECKED = 100_000

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import Chunk, Rows
 from watersmeet.state.store import remote
 from watersmeet.state.store.file_format import digest, read_batch
 from watersmeet.state.store.local_files import (
