@@ -22,7 +22,7 @@ from watersmeet.batch.outer_joins import Newest
 from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.metadata.as_of_expiry import is_keyed, superseding_columns
+from watersmeet.metadata.expiry import is_keyed, superseding_columns
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where

@@ -28,9 +28,15 @@ from watersmeet.batch.report import IntakeReport, StreamIntake, TaskReport, tota
 from watersmeet.batch.watermark import advance_stream, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
-from watersmeet.metadata.as_of_expiry import superseding_columns
 from watersmeet.metadata.closing import ClosingRules
-from watersmeet.metadata.expiry import ExpiryRule, Moment, TableRefreshExpiry, WindowExpiry, find_expired
+from watersmeet.metadata.expiry import (
+    ExpiryRule,
+    Moment,
+    TableRefreshExpiry,
+    WindowExpiry,
+    find_expired,
+    superseding_columns,
+)
 from watersmeet.metadata.plan import MarkLifetime, MetadataPlan
 from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices

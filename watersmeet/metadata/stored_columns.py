@@ -10,7 +10,7 @@ from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk, Rows
-from watersmeet.state.store.deletion_vectors import live_rows
+from watersmeet.state.store.chunk_writer import live_rows
 from watersmeet.state.store.store import Store
 
 

@@ -10,9 +10,8 @@ from watersmeet.batch.report import IntakeReport, StreamIntake, TaskReport
 from watersmeet.batch.side_outputs import SAMPLES
 from watersmeet.batch.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.formatting import format_time
-from watersmeet.metadata.constraint_state import count_marks
-from watersmeet.observe.funnel import funnel
-from watersmeet.observe.hints import find_hints
+from watersmeet.metadata.constraints import count_marks
+from watersmeet.observe.funnel import find_hints, funnel
 from watersmeet.observe.lateness import needed_delay
 from watersmeet.query.query import Query
 from watersmeet.state.manifest.manifest import Manifest

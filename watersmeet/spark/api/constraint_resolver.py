@@ -25,7 +25,7 @@ from watersmeet.metadata.declarations import (
     OrderDeclaration,
     Punctuations,
 )
-from watersmeet.metadata.frontiers import convert_slack
+from watersmeet.metadata.spans import convert_slack
 from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec

@@ -39,7 +39,7 @@ from watersmeet.spark.run.frames import PunctuationFrame, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select_columns import check_select
 from watersmeet.spark.sql.where import Criteria, Where, read_where
-from watersmeet.spilling.describe import describe_options
+from watersmeet.spilling.decisions import describe_options
 from watersmeet.spilling.options import Spill
 
 

@@ -15,7 +15,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.errors import PredicateError
 from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
-from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.metadata.constraints import MARKS
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NEWEST, PAIR, ROLE, SOME, WHOLE
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import Job, inherit
