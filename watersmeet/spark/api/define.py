@@ -28,7 +28,6 @@ from watersmeet.query.windows import window_reaching
 from watersmeet.spark.api.advise import check_join
 from watersmeet.spark.api.constraint_resolver import ConstraintResolver
 from watersmeet.spark.api.definition import JoinDefinition
-from watersmeet.spark.api.output_columns import output_columns
 from watersmeet.spark.api.spill import check_spill, with_weight
 from watersmeet.spark.api.stream import Stream, StreamPart, add_table_times, check_text
 from watersmeet.spark.api.why_running import merge_values
@@ -37,7 +36,7 @@ from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run import checks
 from watersmeet.spark.run.frames import PunctuationFrame, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.select_columns import check_select
+from watersmeet.spark.sql.select_columns import check_select, output_columns
 from watersmeet.spark.sql.where import Criteria, Where, read_where
 from watersmeet.spilling.decisions import describe_options
 from watersmeet.spilling.options import Spill
