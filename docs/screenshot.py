@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from watersmeet.observe.dashboard.build import build_view
-from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader, end_time
 from watersmeet.observe.dashboard.dashboard_view import DashboardView
-from watersmeet.observe.dashboard.recent_batches import end_time
 from watersmeet.observe.serving import PageServer, ViewCache
 from watersmeet.state.store.places import store_of
 

@@ -8,7 +8,7 @@ from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError
 from watersmeet.metadata.declarations import between, clustered, foreign_key, key, ordered, punctuations
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
-from watersmeet.query.as_of import asof
+from watersmeet.query.optional_streams import asof
 from watersmeet.query.windows import count, hopping, tumbling
 from watersmeet.spilling.options import Spill
 

@@ -14,9 +14,8 @@ from hypothesis import assume, given
 
 from tests.adapt.test_auto import EQUALITIES, measured_state
 from tests.budget import search
-from watersmeet.adapt.advice import FACTORS, Advice, build_advice
+from watersmeet.adapt.advice import BOTTOM, FACTORS, TITLES, TOP, Advice, build_advice, label
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.chart import BOTTOM, TITLES, TOP, label
 from watersmeet.adapt.forecast import SampleMeasurements, Settings
 from watersmeet.adapt.pricing import NAMES
 from watersmeet.cost import parameters

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.adapt.test_auto import measured_state
 from watersmeet.adapt.adaptation import OVERDUE
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.overload import MOST_NODES, describe_overload, nodes_needed
+from watersmeet.observe.timing import MOST_NODES, describe_overload, nodes_needed
 from watersmeet.placement import PSP, Central
 from watersmeet.state.manifest.view import Machine
 

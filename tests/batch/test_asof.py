@@ -22,13 +22,12 @@ from watersmeet.batch.outer_joins import Newest
 from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.metadata.as_of_expiry import is_keyed, superseding_columns
+from watersmeet.metadata.expiry import is_keyed, superseding_columns
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import windows
-from watersmeet.query.as_of import AsOf, apply_tolerances
-from watersmeet.query.optional_streams import check_optional, derive_windows
+from watersmeet.query.optional_streams import AsOf, apply_tolerances, check_optional, derive_windows
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake_report import StreamIntake
 from watersmeet.batch.measurements import smooth_hops
+from watersmeet.batch.report import StreamIntake
 from watersmeet.batch.watermark import advance_stream, held_back_by, join_watermark
 from watersmeet.cost.load import smooth_usage
 from watersmeet.observe.timing import mark_overdue

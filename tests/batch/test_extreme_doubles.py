@@ -14,9 +14,9 @@ from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import ORDERINGS, PREDICATES, THIRD, run_case
 from tests.budget import search
 from watersmeet.ordering import Histogram
+from watersmeet.ordering.histogram import EquiWidth, merge_zones
 from watersmeet.placement import PSP
 from watersmeet.predicate.numbers import hashes
-from watersmeet.probe.equi_width import EquiWidth, merge_zones
 from watersmeet.state.chunks.sorted_index import BINS, zone_of
 from watersmeet.testing import oracle
 

@@ -145,8 +145,8 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
 def test_a_punctuation_from_a_frame_is_shown_with_what_it_says() -> None:
     hidden = (
-        HiddenColumn("a frame of their own", pa.bool_(), told=True),
-        HiddenColumn("lo", pa.int64(), told=True),
+        HiddenColumn("a frame of their own", pa.bool_(), punctuation=True),
+        HiddenColumn("lo", pa.int64(), punctuation=True),
     )
     spec = StreamSpec("a", pa.schema([("ts", TIME), ("k", pa.int64())]), 0, Sliding(10), 0, hidden=hidden)
     rows = pa.record_batch({"ts": [7, 8], "s0_1": [None, 5], "s0_2": [True, None], "s0_3": [3, None]})

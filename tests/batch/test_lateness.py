@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.arguments import LONGEST
-from watersmeet.observe import delays
+from watersmeet.observe import lateness
 from watersmeet.observe.lateness import warn_late_rows
 from watersmeet.placement import Central
 from watersmeet.query.query import Query, StreamSpec
@@ -40,7 +40,7 @@ EARLIER = [70.5, 80.0]
 
 
 def test_examples_in_docstrings() -> None:
-    failed, tried = doctest.testmod(delays)
+    failed, tried = doctest.testmod(lateness)
     assert tried and not failed
 
 
@@ -122,7 +122,7 @@ def test_streams_of_inner_joins_are_told_apart() -> None:
 
 def test_times_at_both_ends_of_the_range() -> None:
     ends = np.array([-(2**63), 2**63 - 1])
-    assert max(delays.lost_by_delay(2**63 - 1, ends)) <= LONGEST and min(delays.lost_by_delay(2**63 - 1, ends)) == 1
+    assert max(lateness.lost_by_delay(2**63 - 1, ends)) <= LONGEST and min(lateness.lost_by_delay(2**63 - 1, ends)) == 1
 
 
 def test_what_an_earlier_version_did_not_record() -> None:

@@ -18,7 +18,7 @@ from tests.chaos import program
 from tests.chaos.program import Steps
 from tests.chaos.round import DIED, STEPS, Round, Wrong
 from tests.spark import processes
-from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.metadata.constraints import MARKS
 from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.state.chunks.chunk import CHUNKS
 from watersmeet.state.manifest import manifest as manifests

@@ -22,8 +22,7 @@ from watersmeet.metadata.constraints import (
     Pattern,
     SortOrder,
 )
-from watersmeet.metadata.denial import DeniedRows
-from watersmeet.metadata.mark_files import read_table
+from watersmeet.metadata.denial import DeniedRows, read_table
 from watersmeet.metadata.propagation import is_propagated
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column

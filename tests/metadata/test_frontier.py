@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.metadata.constraints import SortOrder
-from watersmeet.metadata.frontiers import compute_threshold, lie_beyond, pick_further, to_plain
+from watersmeet.metadata.spans import compute_threshold, lie_beyond, pick_further, to_plain
 
 LONG = 12345678901234567890123456789012345678
 """[!] Whole: Decimal would round what is added to it or taken from it."""

@@ -15,9 +15,8 @@ from tests.budget import one_in
 from tests.metadata.test_traps import END, join, step, told
 from watersmeet.limits import limited
 from watersmeet.metadata.closing import ClosingRules
-from watersmeet.metadata.closing_rules import IntervalRule
+from watersmeet.metadata.closing_rules import ColumnEnd, IntervalRule, extreme_value, round_outwards
 from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, Key, Pattern
-from watersmeet.metadata.interval_ends import ColumnEnd, extreme_value, round_outwards
 from watersmeet.metadata.spans import exact_values
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect

@@ -28,7 +28,10 @@ TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("ts", TIME), ("k", pa.int64()), ("n", pa.int32()), ("end", pa.bool_()), ("d", pa.date32())]
 )
-HIDDEN = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
+HIDDEN = (
+    HiddenColumn("a frame of their own", pa.bool_(), punctuation=True),
+    HiddenColumn("lo", pa.int64(), punctuation=True),
+)
 
 
 def query(where: str, window: Window | None = None, **promises: tuple[Constraint, ...]) -> Query:

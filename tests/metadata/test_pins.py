@@ -18,7 +18,7 @@ from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central
-from watersmeet.predicate.column_conditions import value_of
+from watersmeet.predicate.conjunct_values import value_of
 from watersmeet.predicate.model import Column, Dialect, FixedColumn
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec

@@ -11,8 +11,15 @@ from hypothesis import given
 from tests.batch.test_engine import strategies_of
 from tests.budget import search
 from tests.metadata.test_denial import NAMES, SCHEMA, cases, run_case
-from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import Clustering, Constraint, FlaggedPunctuations, ForeignKey, Key, Pattern
+from watersmeet.metadata.constraints import (
+    Clustering,
+    Constraint,
+    FlaggedPunctuations,
+    ForeignKey,
+    Key,
+    MarkFile,
+    Pattern,
+)
 from watersmeet.metadata.plan import MarkLifetime
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect

@@ -12,8 +12,7 @@ import pytest
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.batch.report import TaskReport, WorkReport
 from watersmeet.limits import limited
-from watersmeet.observe.funnel import format_funnel, funnel
-from watersmeet.observe.hints import find_hints, narrower_condition
+from watersmeet.observe.funnel import find_hints, format_funnel, funnel, narrower_condition
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where

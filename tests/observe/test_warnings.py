@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake_report import StreamIntake
+from watersmeet.batch.report import StreamIntake
 from watersmeet.observe.warnings import Notice, news, notices
 from watersmeet.placement import Central
 from watersmeet.query.query import OWN_TIME, NestedTimes, Query, StreamSpec

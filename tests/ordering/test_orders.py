@@ -15,13 +15,12 @@ from tests.batch.scatter import Scatter, ScatterOrdering
 from tests.batch.test_engine import SCHEMA, cases, near, run_case, scattered
 from tests.budget import FEW
 from watersmeet.ordering import Given, Ordering
-from watersmeet.ordering.histogram import Histogram, HistogramOrder
+from watersmeet.ordering.histogram import EquiWidth, Histogram, HistogramOrder, as_values, evaluate_bounds, merge_zones
 from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.numbers import numbers
 from watersmeet.predicate.parse import parse_where
-from watersmeet.probe.equi_width import EquiWidth, as_values, evaluate_bounds, merge_zones
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
 from watersmeet.query import windows

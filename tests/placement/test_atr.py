@@ -17,8 +17,7 @@ from tests.batch.test_engine import band_case, cases, run_case
 from tests.budget import FEW
 from watersmeet.cost.equations import atr_overhead
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement
-from watersmeet.placement.atr import ATR
+from watersmeet.placement.atr import ATR, AtrLayout, AtrNotes, AtrPlacement
 from watersmeet.placement.base import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, SegmentRun

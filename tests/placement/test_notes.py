@@ -17,7 +17,7 @@ from tests.budget import FEW
 from watersmeet.adapt.auto import Auto, AutoNotes
 from watersmeet.batch.operator import Operator
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Layout, Notes, Strategy
-from watersmeet.placement.alignment import AtrNotes
+from watersmeet.placement.atr import AtrNotes
 from watersmeet.placement.ctr import CtrNotes
 from watersmeet.placement.dsj import DsjNotes
 from watersmeet.placement.slices_by_age import PspNotes

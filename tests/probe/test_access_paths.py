@@ -21,8 +21,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.probe.candidates import time_path, value_path
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.ranges import columns_of, misses, ranges, usable
-from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place, Rows
 from watersmeet.state.chunks.sorted_index import zone_of
 
 SCHEMA = pa.schema(

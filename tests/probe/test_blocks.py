@@ -21,7 +21,7 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.partials import BlockBuffer, Partials
 from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Window
-from watersmeet.state.chunks.rows import widths
+from watersmeet.state.chunks.chunk import widths
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.budget import AddressSpace
 from watersmeet.state.store.store import Store

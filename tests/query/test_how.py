@@ -15,8 +15,15 @@ from watersmeet.ordering import Given
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.as_of import apply_tolerances, asof
-from watersmeet.query.optional_streams import check_optional, check_selected_columns, derive_windows, read_how, read_on
+from watersmeet.query.optional_streams import (
+    apply_tolerances,
+    asof,
+    check_optional,
+    check_selected_columns,
+    derive_windows,
+    read_how,
+    read_on,
+)
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Hopping, Sliding, Window
 

@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.batch.intake_report import IntakeReport, StreamIntake
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
+from watersmeet.batch.report import IntakeReport, ResultFiles, StateReport, StreamIntake, TaskReport
 from watersmeet.errors import StateError
 from watersmeet.observe import progress
 from watersmeet.observe.timing import describe_freshness, measure_latency, time_steps

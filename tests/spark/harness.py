@@ -20,7 +20,7 @@ from watersmeet.placement import Strategy
 from watersmeet.query.windows import Window
 from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.writer import JoinWriter
-from watersmeet.spark.run.content import content_hash
+from watersmeet.spark.run.frames import content_hash
 from watersmeet.testing import oracle, stream_batches, write_batches
 
 EXCHANGES = ("driver", "local", "ring", "shuffle")

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.run.widths import is_variable_width, width
 from watersmeet.spark.sql.catalyst import NodeBuilder, items, without_error_log
+from watersmeet.spark.sql.value_bounds import is_variable_width, width
 from watersmeet.spark.sql.value_limits import BOUNDED, bound_of, type_of
 
 SIZE = 1100

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import Case, through
-from watersmeet.predicate.column_conditions import value_of
+from watersmeet.predicate.conjunct_values import value_of
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark

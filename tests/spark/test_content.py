@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.spark.harness import frames, read, run
-from watersmeet.spark.run.content import content_hash
+from watersmeet.spark.run.frames import content_hash
 from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark

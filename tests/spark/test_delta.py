@@ -16,7 +16,7 @@ from tests.remote import packages
 from tests.spark import harness, processes
 from tests.spark.delta_join import CASE
 from tests.versions import LATEST
-from watersmeet.spark.output.delta import check_jar
+from watersmeet.spark.output.tables import check_jar
 from watersmeet.spark.run.versions import SPARK, describe_jar_mismatch
 
 FITTING = {(4, 1), (4, 2)}

@@ -16,8 +16,8 @@ import watersmeet as wm
 from tests.spark.harness import EPOCH, SECOND, read, run
 from tests.spark.processes import lines, program
 from watersmeet.limits import limited
-from watersmeet.spark.run.driver import fetch_small
-from watersmeet.spark.run.widths import width
+from watersmeet.spark.run.spark_stages import fetch_small
+from watersmeet.spark.sql.value_bounds import width
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, messages
-from watersmeet.spark.run.driver import fetch_all, fetch_small
-from watersmeet.spark.run.spark_stages import SparkStage
+from watersmeet.spark.run.spark_stages import SparkStage, fetch_all, fetch_small
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -19,8 +19,8 @@ import watersmeet as wm
 from watersmeet.observe.dashboard.build import build_view
 from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.spark.api.join_query import JoinQuery
-from watersmeet.spark.run import checks, monitoring
-from watersmeet.spark.run.monitoring import DESCRIPTION, job_description
+from watersmeet.spark.run import checks, jobs
+from watersmeet.spark.run.jobs import DESCRIPTION, job_description
 from watersmeet.state.store.places import store_of
 from watersmeet.testing import stream_batches, write_batches
 
@@ -154,7 +154,7 @@ def test_a_listener_is_told_the_figures(spark: SparkSession, tmp_path: Path, exc
 
 @pytest.mark.spark
 def test_a_batch_does_not_fail_for_what_nobody_hears(spark: SparkSession) -> None:
-    monitoring.report_figures(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
+    jobs.report_figures(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
 
 
 @wm.predicate(form="pair")

@@ -12,7 +12,7 @@ import watersmeet as wm
 from tests.spark.processes import lines, program
 from tests.spark.small_driver import LARGE, SMALL
 from watersmeet.limits import limited
-from watersmeet.spark.sql.untrusted import is_allowed
+from watersmeet.spark.sql.purity import is_allowed
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from watersmeet.spilling.decisions import MOST_GROWTH, PATIENCE, ROUND_OVERHEAD, ControllerRecord, Decision
-from watersmeet.spilling.describe import describe_options
+from watersmeet.spilling.decisions import (
+    MOST_GROWTH,
+    PATIENCE,
+    ROUND_OVERHEAD,
+    ControllerRecord,
+    Decision,
+    describe_options,
+)
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.units import Ledger
 from watersmeet.state.manifest.manifest import Manifest

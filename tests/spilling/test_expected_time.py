@@ -6,8 +6,7 @@ import pytest
 
 from tests.spilling.test_thesis import MINUTE, decided, part
 from watersmeet.spilling.controller import Controller, Situation
-from watersmeet.spilling.decisions import PATIENCE, ControllerRecord, Decision
-from watersmeet.spilling.expected_time import ExpectedTime, expect_time, pairs_by_rows
+from watersmeet.spilling.decisions import PATIENCE, ControllerRecord, Decision, ExpectedTime, expect_time, pairs_by_rows
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import OwedProbes, Part
 from watersmeet.spilling.policies import Links

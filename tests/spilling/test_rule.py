@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 
 from tests.budget import search
-from watersmeet.spilling.owed import NEW, OwedBatches, Role, may_probe, roles
+from watersmeet.spilling.units import NEW, OwedBatches, Role, may_probe, roles
 from watersmeet.state.chunks.chunk import HOT
 
 

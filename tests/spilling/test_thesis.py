@@ -18,8 +18,7 @@ from tests.spilling.watch import labels, state_of
 from watersmeet.placement import Central
 from watersmeet.query.windows import Hopping, Sliding, Window
 from watersmeet.spilling.controller import Controller, Situation
-from watersmeet.spilling.decisions import ControllerRecord
-from watersmeet.spilling.expected_time import ExpectedTime, expect_time
+from watersmeet.spilling.decisions import ControllerRecord, ExpectedTime, expect_time
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import OwedProbes, Part
 from watersmeet.spilling.policies import Links

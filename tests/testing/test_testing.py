@@ -12,7 +12,7 @@ from watersmeet.placement import Hash, Layout, Placement, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.view import StateView
-from watersmeet.testing import check_strategy, compare, file_source
+from watersmeet.testing import check_strategy, compare
 
 
 def test_the_examples_hold() -> None:
@@ -26,7 +26,7 @@ def test_files_come_in_the_order_written_also_when_more_are_added(tmp_path: Path
     by_age = sorted(tmp_path.glob("*"), key=lambda path: path.stat().st_mtime)
     assert by_age == made
     assert [pq.read_table(path)["x"].to_pylist() for path in made] == [[1], [], [3]]
-    assert file_source.__doc__
+    assert compare.__doc__
 
 
 class Mistaken(Strategy):

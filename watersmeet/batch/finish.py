@@ -7,15 +7,15 @@ from watersmeet.batch.intake import writer
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import StateReport
 from watersmeet.batch.worker import Clock
-from watersmeet.metadata.as_of_expiry import find_superseded
 from watersmeet.metadata.collector import CollectedMetadata
 from watersmeet.metadata.constraint_updater import ConstraintUpdater
 from watersmeet.metadata.constraints import ConstraintId
 from watersmeet.metadata.dead_rule import find_dead_rows
+from watersmeet.metadata.expiry import find_superseded
 from watersmeet.metadata.plan import MetadataReport
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.store.deletion_vectors import mark_dead
+from watersmeet.state.store.chunk_writer import mark_dead
 
 
 class Finish:

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.late_rows import RowAdmission
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import IntakeReport
 from watersmeet.limits import limits
 from watersmeet.predicate.numbers import bucket
 from watersmeet.query.windows import clip_to_horizon
-from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
-from watersmeet.state.chunks.rows import HASH, TIME, TRACE
+from watersmeet.state.chunks.chunk import HASH, TIME, TRACE, WHOLE, Bucket, Chunk
 from watersmeet.state.store.chunk_writer import ChunkWriter
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +10,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arguments import format_duration
-from watersmeet.batch.intake_report import IntakeReport, StreamIntake
+from watersmeet.arrays import to_mask
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import IntakeReport, StreamIntake
 from watersmeet.batch.side_outputs import SAMPLES, original_rows, sample_row, write
 from watersmeet.metadata.collector import CollectedMetadata, MetadataCollector
 from watersmeet.metadata.constraints import ConstraintId
-from watersmeet.observe.delays import lost_by_delay
+from watersmeet.observe.lateness import lost_by_delay
 from watersmeet.predicate.numbers import bucket
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 
 
 class RowAdmission:
@@ -183,14 +183,10 @@ class RowAdmission:
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())
         for test in spec.tests:
-            passes = _to_mask(rows, f"s{stream}_{test.holds}")
+            passes = to_mask(rows.column(f"s{stream}_{test.holds}"))
             if test.failed is not None:  # [!] another conjunct may drop the row; if none does, the query must stop
-                passes |= _to_mask(rows, f"s{stream}_{test.failed}")
+                passes |= to_mask(rows.column(f"s{stream}_{test.failed}"))
             admitted &= passes
         for column in self._plan.query.required_columns[stream]:
             admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
-
-
-def _to_mask(rows: pa.RecordBatch, column: str) -> Any:
-    return rows.column(column).fill_null(False).to_numpy(zero_copy_only=False)

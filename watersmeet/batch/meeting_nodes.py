@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints
 from watersmeet.placement import Placement
-from watersmeet.probe.chunk_probe import Hashes, Seat
+from watersmeet.probe.candidates import Hashes, Seat
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, Partials
 from watersmeet.query.windows import clip_to_horizon
-from watersmeet.spilling.owed import may_probe
+from watersmeet.spilling.units import may_probe
 from watersmeet.state.chunks.chunk import Bucket
 
 
@@ -34,7 +34,7 @@ class Routes:
         self.tracked = placement.tracked
 
     def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
-        """See `watersmeet.probe.chunk_probe.Router`."""
+        """See `watersmeet.probe.candidates.Router`."""
         if step.role.here:
             return lambda target: target.chunk.owners[0] if target.chunk.bucket.first else NOWHERE
         placement = self._placement

@@ -15,12 +15,11 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.arrival_order import Arrivals, arrivals
 from watersmeet.batch.finish import Finish
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.meeting_nodes import Routes
 from watersmeet.batch.outer_joins import OptionalResults
 from watersmeet.batch.plan import BatchPlan, Course
 from watersmeet.batch.probing_tuples import ProbingTuples
-from watersmeet.batch.report import TaskReport, WorkReport
+from watersmeet.batch.report import IntakeReport, TaskReport, WorkReport
 from watersmeet.batch.worker import Clock, Worker
 from watersmeet.observe import near_misses
 from watersmeet.probe.chunk_table import ChunkTable, Target

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from watersmeet.batch.closed_combinations import closing_mark
-from watersmeet.batch.intake_report import IntakeReport, StreamIntake, total
 from watersmeet.batch.measurements import hop_work, update_statistics, usage
+from watersmeet.batch.outer_joins import closing_mark
 from watersmeet.batch.plan import (
     GIVEN_ORDER,
     UNKNOWN,
@@ -25,13 +24,19 @@ from watersmeet.batch.plan import (
     start,
     view,
 )
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import IntakeReport, StreamIntake, TaskReport, total
 from watersmeet.batch.watermark import advance_stream, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
-from watersmeet.metadata.as_of_expiry import superseding_columns
 from watersmeet.metadata.closing import ClosingRules
-from watersmeet.metadata.expiry import ExpiryRule, Moment, TableRefreshExpiry, WindowExpiry, find_expired
+from watersmeet.metadata.expiry import (
+    ExpiryRule,
+    Moment,
+    TableRefreshExpiry,
+    WindowExpiry,
+    find_expired,
+    superseding_columns,
+)
 from watersmeet.metadata.plan import MarkLifetime, MetadataPlan
 from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices

@@ -4,8 +4,13 @@ Only tuples are stored. Results that must wait until no further partner can arri
 deadlines pass in a batch probe the other required streams for tuples that expire later, so that each combination is
 found once, by the member that expires first. Its partners are then looked up in the optional streams. A semi join need
 not wait: a new tuple completes a combination that has a partner, or is the first partner of one. A full join is closed
-from both sides: each of its streams is optional for the other. If only as-of partners are asked for, a combination is
-closed at its own time, and found by its latest member.
+from both sides: each of its streams is optional for the other.
+
+A combination is closed once the watermark has passed the deadline of the member that expires first: all later rows are
+beyond it. If only as-of partners are asked for, it is closed at its own time, and found by its latest member. When no
+more rows will come, everything is closed: in the only batch of a static frame, and in the final round of a query that
+is closed for good. A batch closes by the watermark after it, as far as its tasks can know it: they know the rows of the
+batch, but neither which streams have become idle nor how far inner joins have advanced. The next batch closes the rest.
 
 All of this runs in the task that finds the combination, wherever the chunks are kept: a combination without a partner
 at this node may have one at another. If only Spark can decide whether a tuple is a partner, both possible outcomes are
@@ -14,29 +19,83 @@ sent to it, as a case.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.batch.closed_combinations import closing_span
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import IntakeReport, total
 from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import Target, start_partials
 from watersmeet.probe.emitted_once import NEWEST as NEWEST_TIME
 from watersmeet.probe.emitted_once import OWN
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import Step, entry_conjuncts, step, steps
-from watersmeet.probe.newest_rows import AT, Tails
 from watersmeet.probe.partials import Partials, regroup
+from watersmeet.probe.search import AT, Tails
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NONE, PAIR, ROLE, SOME
 from watersmeet.query.query import OWN_TIME, Query
-from watersmeet.query.windows import NEVER
-from watersmeet.spilling.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
+from watersmeet.query.windows import FOREVER, NEVER
+from watersmeet.spilling.units import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
 
 NO_ROW = -1
 """The reference that stands for no partner."""
+
+
+class Span(NamedTuple):
+    """The deadlines that pass in a batch, both ends included; empty if the first is later than the last."""
+
+    first: int
+    last: int
+
+
+def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None:
+    """Return the time before which every deadline has passed after a batch; None for minus infinity.
+
+    It lies between the watermarks before and after the batch. Tasks and the commit compute the same mark.
+
+    Args:
+        plan: The batch's plan.
+        intakes: What the intake tasks reported.
+    """
+    specs, intake = plan.query.streams, total(intakes, len(plan.query.streams))
+    latest = [
+        max((time for time in (before, new.latest) if time is not None), default=None)
+        for before, new in zip(plan.times.latest, intake, strict=True)
+    ]
+    marks = [spec.watermark(latest[at], plan.times.inner.get(at)) for at, spec in enumerate(specs) if not spec.table]
+    finite = [mark for mark in marks if mark is not None]
+    if len(finite) < len(marks):
+        return plan.times.watermark
+    return max(NEVER if plan.times.watermark is None else plan.times.watermark, min(finite))
+
+
+def closing_span(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
+    """Return the deadlines that pass in a batch; all remaining ones if no more rows will come."""
+    first = NEVER if plan.times.settled is None else plan.times.settled
+    if plan.intake.repeatable or plan.is_final:
+        return Span(first, FOREVER)
+    mark = closing_mark(plan, intakes)
+    if mark is None or mark == NEVER:
+        return Span(FOREVER, NEVER)
+    return Span(first, mark - 1)
+
+
+def closing_times(query: Query, combinations: Partials) -> Ints:
+    """Return the times that the watermark has to pass before combinations of the required streams are closed."""
+    return combinations.high if query.closes_at_its_time else combinations.deadline
+
+
+def is_closed(deadline: int, settled: int | None) -> bool:
+    """Tell whether the batches so far have closed a combination.
+
+    Args:
+        deadline: See `closing_times`.
+        settled: The closing mark after the last of them; None for minus infinity.
+    """
+    return settled is not None and deadline < settled
 
 
 class Newest:

@@ -15,8 +15,8 @@ from watersmeet.predicate.datetimes import to_local_time
 from watersmeet.probe.hop_steps import Step, steps
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, HORIZON
-from watersmeet.spilling.owed import OwedBatches, roles
 from watersmeet.spilling.plan import SpillingPlan
+from watersmeet.spilling.units import OwedBatches, roles
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.merging import Merge
 from watersmeet.state.manifest.manifest import Manifest, StreamState

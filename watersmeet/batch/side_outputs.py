@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.formatting import format_time, value_at
 from watersmeet.query.query import StreamSpec
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 from watersmeet.state.store.store import Store
 
 SIDES = ("late", "rejected", "denied", "orphan", "punctuation")
@@ -56,7 +56,9 @@ def text_of(spec: StreamSpec, column: str, value: Any) -> str:
 
 def _punctuation_columns(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:
     """Return the pattern columns of a punctuation that comes from a frame of its own: their names in that frame."""
-    hidden = {f"s{stream}_{at}": column for at, column in enumerate(spec.hidden, len(spec.schema)) if column.told}
+    hidden = {
+        f"s{stream}_{at}": column for at, column in enumerate(spec.hidden, len(spec.schema)) if column.punctuation
+    }
     here = [name for name in hidden if name in rows.schema.names and rows.column(name)[row].is_valid]
     return {name: hidden[name].text for name in here if not pa.types.is_boolean(hidden[name].type)}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from watersmeet.batch.intake_report import StreamIntake
+from watersmeet.batch.report import StreamIntake
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import NEVER
 from watersmeet.state.manifest.manifest import Manifest, StreamState

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from watersmeet.batch.meeting_nodes import Routes
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.metadata import mark_files
+from watersmeet.metadata.denial import OPEN_MARKS
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop import Hops
 from watersmeet.query.query import Query
-from watersmeet.state.store import deletion_vectors
 from watersmeet.state.store.budget import save_address_space
+from watersmeet.state.store.chunk_writer import DEAD_ROWS
 
 Clock = Callable[[], float]
 """Returns seconds."""
@@ -39,8 +39,8 @@ class Worker:
         """Return what runs hops over the chunks of a table. Drops everything that is cached for other chunks."""
         self._cache.retain(plan.run, {chunk.id for chunk in table.chunks})
         plan.store.retain(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
-        mark_files.forget_missing()
-        deletion_vectors.forget_missing()
+        OPEN_MARKS.forget_missing()
+        DEAD_ROWS.forget_missing()
         duck, near_misses = self.duck(query.dialect), plan.observing.near_misses
         return Hops(query, table, duck, self._cache, self._clock, routes, plan.run, near_misses)
 

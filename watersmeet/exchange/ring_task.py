@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import IntakeReport, TaskReport
 from watersmeet.exchange.message import Attempt, Blocks, Task, Wire, guarded, messages, received
 from watersmeet.exchange.ring import (
     Action,

@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from watersmeet.batch.fuse import ResultWriter, output, pending
 from watersmeet.batch.intake import Intake
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.node import Action, Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship, StateStored
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.report import ResultFiles, TaskReport
+from watersmeet.batch.report import IntakeReport, ResultFiles, TaskReport
 from watersmeet.batch.worker import Clock
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, Wire, guarded, messages, received
@@ -25,7 +24,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.probe.partials import Partials
 from watersmeet.query.query import TRACE_TYPE, Query
 from watersmeet.spilling.tallies import count_codes
-from watersmeet.state.chunks.rows import HASH, TIME, TRACE
+from watersmeet.state.chunks.chunk import HASH, TIME, TRACE
 from watersmeet.state.store.store import Store
 
 

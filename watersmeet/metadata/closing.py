@@ -8,16 +8,21 @@ import pyarrow as pa
 
 from watersmeet.metadata.closing_rules import (
     ClosingRule,
+    ColumnEnd,
     ColumnLimitRule,
     ComputedBoundRule,
+    ComputedEnd,
+    ConstantEnd,
+    End,
     Frontier,
     IntervalRule,
     PinRule,
+    extreme_value,
+    is_computable,
 )
 from watersmeet.metadata.constraints import Clustering, Constraint, Key, PunctuationScheme, SortOrder, fields_of
 from watersmeet.metadata.denial import shape_of
-from watersmeet.metadata.interval_ends import ColumnEnd, ComputedEnd, ConstantEnd, End, extreme_value, is_computable
-from watersmeet.predicate.column_conditions import value_of
+from watersmeet.predicate.conjunct_values import value_of
 from watersmeet.predicate.model import Column
 from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query

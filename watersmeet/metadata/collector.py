@@ -14,26 +14,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from watersmeet.arrays import Mask
+from watersmeet.arrays import Mask, to_mask
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import (
     Clustering,
     ConstraintId,
     FlaggedPunctuations,
     ForeignKey,
     Key,
+    MarkFile,
     SortOrder,
     fields_of,
 )
-from watersmeet.metadata.denial import DeniedRows, shape_of
-from watersmeet.metadata.frontiers import Plain, find_furthest, lie_beyond, pick_further
-from watersmeet.metadata.mark_files import write_table
+from watersmeet.metadata.denial import DeniedRows, shape_of, write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, build_table, merge_tables
 from watersmeet.metadata.propagation import is_propagated, make_waiting_rows
+from watersmeet.metadata.spans import Plain, find_furthest, lie_beyond, pick_further
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
-from watersmeet.state.chunks.rows import TIME, TRACE
+from watersmeet.state.chunks.chunk import TIME, TRACE
 
 
 class ForeignKeyCheck(NamedTuple):
@@ -223,9 +222,7 @@ class MetadataCollector:
 
 def are_flagged(rows: pa.RecordBatch, stream: int, constraint: FlaggedPunctuations) -> Mask:
     """Tell which rows are punctuations of one kind; a flag that is NULL means data."""
-    flag = rows.column(f"s{stream}_{constraint.flag}")
-    mask: Mask = pc.fill_null(flag, False).to_numpy(zero_copy_only=False)
-    return mask
+    return to_mask(rows.column(f"s{stream}_{constraint.flag}"))
 
 
 def _distinct_values(*parts: pa.Array) -> pa.Array:

@@ -14,22 +14,31 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original_rows, sample_row, write
 from watersmeet.formatting import value_at
 from watersmeet.metadata.collector import CollectedMetadata, ForeignKeyCheck, are_denied_by_parent, check_foreign_key
-from watersmeet.metadata.constraint_state import ConstraintState, MarkFile, state_of
 from watersmeet.metadata.constraints import (
     Clustering,
     ConstraintId,
+    ConstraintState,
     FlaggedPunctuations,
     ForeignKey,
     InheritedPunctuations,
+    MarkFile,
     PunctuationScheme,
     SortOrder,
+    state_of,
 )
-from watersmeet.metadata.denial import DeniedRows, StreamConstraint, shape_of
-from watersmeet.metadata.frontiers import pick_further
-from watersmeet.metadata.mark_files import coalesce_files, open_marks, read_table, write_table
+from watersmeet.metadata.denial import (
+    DeniedRows,
+    StreamConstraint,
+    coalesce_files,
+    open_marks,
+    read_table,
+    shape_of,
+    write_table,
+)
 from watersmeet.metadata.marks import ALWAYS, Marks, build_table
 from watersmeet.metadata.plan import MetadataReport
 from watersmeet.metadata.propagation import find_ready, is_propagated, make_inherited_rows, make_output_rows
+from watersmeet.metadata.spans import pick_further
 from watersmeet.metadata.stored_columns import StoredColumns
 from watersmeet.predicate.model import Column
 from watersmeet.probe.evaluators.duck import Duck

@@ -1,13 +1,14 @@
 """Constraints of a stream: keys, orders, clusterings, foreign keys and punctuations, by positions of columns.
 
 Each rules out rows that might otherwise still come: it *denies* them. A denied row that comes nevertheless is turned
-away at intake, and state that only denied rows could complete may be purged. See docs/metadata.md.
+away at intake, and state that only denied rows could complete may be purged. What a constraint denies after a batch
+(mark files, open runs, a frontier) is its state, which the manifest holds. See docs/metadata.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ Effect = Literal["batch", "watermark"]
 Slack = int | float | Decimal
 ConstraintId = tuple[int, int]
 """A constraint of a join: the position of its stream, and its own among the constraints of that stream."""
+MARKS = "marks"
+"""The folder of a store that holds tables of marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +200,78 @@ def _pattern(stream: int, pattern: Pattern, name: NameOf) -> str:
     if not pattern.constant:
         return f"{own} between {low} and {high}"
     return own if pattern.field == pattern.low else f"{own} = {low}"
+
+
+class MarkFile(NamedTuple):
+    """A file of marks, of values of a run, or of rows that wait.
+
+    Attributes:
+        path: Its path in the store.
+        rows: How many rows it has.
+        bytes: Its size.
+        era: The start of the period of the watermark to which its marks belong, if they are to be dropped one day; None
+            while they are not dated.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    era: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintState:
+    """The state of one constraint after a batch.
+
+    Attributes:
+        files: The tables of marks: the values that it denies.
+        runs: Of a clustering, the values of the latest batches that brought any, oldest first.
+        frontier: Of a sort order, the furthest value so far, as JSON can hold it; None before the first.
+        batch: The batch that brought the frontier.
+        waiting: Rows that wait: punctuations until they may be emitted, rows with a foreign key until their parent
+            has come.
+    """
+
+    files: tuple[MarkFile, ...] = ()
+    runs: tuple[tuple[MarkFile, ...], ...] = ()
+    frontier: int | str | None = None
+    batch: int = -1
+    waiting: tuple[MarkFile, ...] = ()
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of the files that it consists of."""
+        runs = (file for run in self.runs for file in run)
+        return frozenset(file.path for file in (*self.files, *runs, *self.waiting))
+
+    def to_json(self) -> list[Any]:
+        """Return the state as the manifest stores it."""
+        return [self.files, self.runs, self.frontier, self.batch, self.waiting]
+
+    @staticmethod
+    def from_json(plain: Sequence[Any]) -> "ConstraintState":
+        """Return the state that `to_json` stored."""
+        files, runs, frontier, batch, waiting = plain
+        return ConstraintState(_files(files), tuple(map(_files, runs)), frontier, batch, _files(waiting))
+
+
+def _files(plain: Sequence[Sequence[Any]]) -> tuple[MarkFile, ...]:
+    return tuple(MarkFile(*file) for file in plain)
+
+
+ConstraintStates = tuple[tuple[ConstraintState, ...], ...]
+"""For each stream the states of its constraints, in their order; empty before the first batch."""
+
+
+def state_of(states: ConstraintStates, stream: int, number: int) -> ConstraintState:
+    """Return the state of a constraint; an empty one before the first batch."""
+    return states[stream][number] if states else ConstraintState()
+
+
+def count_marks(states: Mapping[str, Sequence[ConstraintState]]) -> dict[str, dict[str, int]]:
+    """Return for `progress` how many marks each stream with constraints has, and their bytes."""
+    files = {name: [file for state in own for file in state.files] for name, own in states.items() if own}
+    return {
+        name: {"marks": sum(file.rows for file in own), "bytes": sum(file.bytes for file in own)}
+        for name, own in files.items()
+    }

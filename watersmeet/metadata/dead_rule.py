@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
 from watersmeet.metadata.closing import ClosingRules
-from watersmeet.metadata.closing_rules import ClosingRule
+from watersmeet.metadata.closing_rules import ClosingRule, MemberValues
 from watersmeet.metadata.denial import DeniedRows
-from watersmeet.metadata.interval_ends import MemberValues
 from watersmeet.metadata.spans import exact_type, exact_values
 from watersmeet.metadata.stored_columns import DistinctRows, StoredColumns, find_distinct
 from watersmeet.predicate.model import Column, Conjunct

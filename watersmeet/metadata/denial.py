@@ -2,6 +2,8 @@
 
 [!] Like lateness it is decided at intake, by the state after the batch before: a denied row is never joined. Otherwise
 results would depend on what had been purged by then.
+
+What is denied by value is in files of marks, which this module also writes, opens and merges.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,25 +15,31 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Mask
 from watersmeet.formatting import value_at
-from watersmeet.metadata.constraint_state import ConstraintStates, state_of
+from watersmeet.limits import limits
 from watersmeet.metadata.constraints import (
+    MARKS,
     Clustering,
     Constraint,
+    ConstraintStates,
     FlaggedPunctuations,
     ForeignKey,
     InheritedPunctuations,
     Key,
+    MarkFile,
     SortOrder,
     fields_of,
     ranges_of,
+    state_of,
 )
-from watersmeet.metadata.frontiers import compute_threshold, lie_beyond
-from watersmeet.metadata.mark_files import open_marks
 from watersmeet.metadata.marks import Marks, MarkShape, merge_tables
+from watersmeet.metadata.spans import compute_threshold, lie_beyond
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
-from watersmeet.state.store.store import Store
+from watersmeet.state.store.file_format import digest, encode
+from watersmeet.state.store.store import FileCache, Store
 
+OPEN_MARKS: FileCache[Marks] = FileCache(4)
+"""The tables of marks that this process has open: memory-mapped, as they are written once."""
 StreamConstraint = tuple[int, Constraint]
 """A constraint with the position of its stream."""
 
@@ -178,3 +186,48 @@ def late_times(query: Query, watermark: int | None) -> dict[int, pa.Scalar]:
         return {}
     time = pa.scalar(watermark, pa.int64())
     return {at: time.cast(stream.time_type) for at, stream in enumerate(query.streams)}
+
+
+def write_table(store: Store, name: str, table: pa.RecordBatch) -> MarkFile:
+    """Write a table to a file whose name is never used again, and return the file."""
+    data, _ = encode([table])
+    path = f"{MARKS}/{name}-{digest(data)}.marks"
+    store.write(path, data)
+    return MarkFile(path, table.num_rows, len(data))
+
+
+def read_table(store: Store, file: MarkFile) -> pa.RecordBatch:
+    """Return the table in a file.
+
+    Raises:
+        StateError: If its file is missing or damaged.
+    """
+    return pa.ipc.open_stream(store.map_digested(file.path)).read_next_batch()
+
+
+def open_marks(store: Store, file: MarkFile, shape: MarkShape) -> Marks:
+    """Return the marks of a file, ready for lookups; the file stays open for later calls."""
+    return OPEN_MARKS.load(store, file.path, lambda: Marks(shape, read_table(store, file)), lambda marks: marks.nbytes)
+
+
+def coalesce_files(store: Store, name: str, files: tuple[MarkFile, ...], shape: MarkShape) -> tuple[MarkFile, ...]:
+    """Return files that replace mark files: those of similar size and the same era are merged once there are enough.
+
+    Merging writes new files, whose names begin with `name`, and removes none.
+    """
+    tiers: dict[tuple[int, int | None], list[MarkFile]] = {}
+    for file in files:
+        tiers.setdefault((_tier(file.rows), file.era), []).append(file)
+    merged: list[MarkFile] = []
+    for number, ((_, era), tier) in enumerate(tiers.items()):
+        if len(tier) < limits().merged_chunks:
+            merged += tier
+            continue
+        table = merge_tables([open_marks(store, file, shape) for file in tier])
+        merged.append(write_table(store, f"{name}-t{number}", table)._replace(era=era))
+    return tuple(merged)
+
+
+def _tier(rows: int) -> int:
+    base, size = limits().merged_chunks, max(1, rows // max(1, limits().tier_rows))
+    return int(np.log(size) / np.log(max(2, base)))

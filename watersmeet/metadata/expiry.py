@@ -1,14 +1,26 @@
-"""Expiry: when whole chunks may be dropped for good; a chunk is dropped if any rule allows it."""
+"""Expiry: when chunks, or tuples of as-of streams, may be dropped for good.
+
+A chunk is dropped if any rule allows it. A tuple of an as-of stream is superseded once a newer one replaces it as a
+partner in all later results. Take the time before which all combinations are closed. Among the tuples before it that
+agree in all columns that conditions read, either all or none match an open combination, and only the newest counts.
+Windows agree with this: one that admits a tuple admits every newer one. So the others may be purged, and a stream
+without a window keeps one tuple per key.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from watersmeet.arrays import Ints
+from watersmeet.metadata.stored_columns import StoredColumns
+from watersmeet.predicate.model import Column, ColumnOrder, Conjunct
 from watersmeet.query.query import Query
 from watersmeet.query.windows import NEVER, Window
 from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +120,107 @@ def _first_admitted(window: Window, arrived: int, settled: int | None) -> int:
     if window.rows is not None:
         return arrived - window.rows + 1
     return NEVER if settled is None else int(window.earliest(np.array([settled]))[0])
+
+
+def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
+    """Return the as-of streams whose tuples can be superseded, each with the columns in which such tuples agree.
+
+    Excluded are streams for which such a column can't decide: one of a type that can't be compared, or the event time;
+    and [!] those with a condition that may raise: whether a query stops must not depend on what was purged.
+    """
+    return {
+        at: columns
+        for at in sorted(query.as_of_streams)
+        if not any(conjunct.raises for conjunct in _conditions_on(query, at))
+        and not any(map(_is_incomparable, map(query.type_of, columns := _distinguishing_columns(query, at))))
+        and not any(is_time(query, column) for column in columns)
+    }
+
+
+def is_keyed(query: Query, stream: int) -> bool:
+    """Tell whether tuples are superseded by key: only equalities distinguish them."""
+    distinguishing = _distinguishing_conditions(query, stream)
+    conditions = [c for c in distinguishing if any(column.stream == stream for column in c.columns)]
+    return stream in superseding_columns(query) and all(conjunct.equality is not None for conjunct in conditions)
+
+
+def find_superseded(
+    query: Query, store: Store, chunks: Sequence[Chunk], mine: Sequence[Chunk], settled: int | None
+) -> dict[str, Ints]:
+    """Return the numbers of the rows that have become superseded, by the ids of their chunks.
+
+    Args:
+        query: The join.
+        store: The store of its state.
+        chunks: All chunks of earlier batches.
+        mine: The chunks whose rows are in question.
+        settled: The time before the batch before which no later result can lie; None for minus infinity.
+    """
+    rows: dict[str, Ints] = {}
+    if settled is None:
+        return rows
+    own, mark = {chunk.id for chunk in mine}, first_open(query, settled)
+    for stream, columns in superseding_columns(query).items():
+        before = [chunk for chunk in chunks if chunk.stream == stream and chunk.low < mark]
+        if not any(chunk.id in own for chunk in before):
+            continue
+        located = _find_older(StoredColumns(query, store, before), stream, columns, mark)
+        rows |= {key: numbers for key, numbers in located.items() if key in own}
+    return rows
+
+
+def _find_older(stored: StoredColumns, stream: int, columns: Sequence[Column], mark: int) -> dict[str, Ints]:
+    """Return the rows of a stream before a time that are not the newest of their kind, by the ids of their chunks.
+
+    [!] Copies of a row, stored several times by different hashes, are all the newest, or none of them is.
+    """
+    kind, ts, content = stored.find_distinct(stream, columns).kind, stored.times(stream), stored.content_hashes(stream)
+    before = np.flatnonzero(ts < mark)
+    order = before[np.lexsort((content[before], ts[before], kind[before]))]
+    newest = order[np.append(np.diff(kind[order]) != 0, True)] if len(order) else order
+    last = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
+    last[kind[newest]] = newest
+    stand_in = last[kind[before]]
+    older = (ts[before] < ts[stand_in]) | (content[before] < content[stand_in])
+    return stored.locate(stream, before[older]) if older.any() else {}
+
+
+def _conditions_on(query: Query, stream: int) -> list[Conjunct]:
+    return [conjunct for conjunct in (*query.conjuncts, *query.careful) if stream in conjunct.streams]
+
+
+def _distinguishing_conditions(query: Query, stream: int) -> list[Conjunct]:
+    """Return the conditions that may hold for one tuple of a stream and not for a newer one before the mark."""
+    return [c for c in _conditions_on(query, stream) if not _favours_newer_tuples(query, stream, c)]
+
+
+def _distinguishing_columns(query: Query, stream: int) -> tuple[Column, ...]:
+    """Return the columns of a stream by which conditions may distinguish its tuples before the mark."""
+    columns = {column for conjunct in _distinguishing_conditions(query, stream) for column in conjunct.columns}
+    return tuple(sorted(column for column in columns if column.stream == stream))
+
+
+def _is_incomparable(kind: pa.DataType) -> bool:
+    """Tell whether values of a type can't be compared, so that no two tuples are known to agree."""
+    return bool(pa.types.is_nested(kind))
+
+
+def _favours_newer_tuples(query: Query, stream: int, conjunct: Conjunct) -> bool:
+    """Tell whether a condition on event times that holds for a tuple holds for every newer one before the mark."""
+    assert stream in query.as_of_streams
+    plain = conjunct.sql is not None and conjunct.sql.count(" AND ") + 1 == len(conjunct.orders)
+    return plain and all(_order_favours_newer(query, stream, order) for order in conjunct.orders)
+
+
+def _order_favours_newer(query: Query, stream: int, order: ColumnOrder) -> bool:
+    """Tell whether an order requires a tuple to be late enough, or no later than the combination."""
+    if order.more.stream == stream:
+        return order.less.stream != stream and is_time(query, order.more)
+    timely = [at for at in query.members if not query.streams[at].table]
+    less, more = query.time_shift(order.less), query.time_shift(order.more)
+    return timely == [order.more.stream] and less is not None and more is not None and less <= more
+
+
+def is_time(query: Query, column: Column) -> bool:
+    """Tell whether a column is its stream's event time, or differs from it by a constant."""
+    return query.time_shift(column) is not None

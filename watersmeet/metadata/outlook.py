@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from watersmeet.metadata.as_of_expiry import is_keyed, superseding_columns
 from watersmeet.metadata.closing import ClosingRules
 from watersmeet.metadata.closing_rules import ClosingRule
 from watersmeet.metadata.constraints import (
@@ -14,6 +13,7 @@ from watersmeet.metadata.constraints import (
     fields_of,
     ranges_of,
 )
+from watersmeet.metadata.expiry import is_keyed, superseding_columns
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.types import spark_name
 from watersmeet.probe.ranges import columns_of

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.metadata.constraint_state import ConstraintStates, MarkFile
-from watersmeet.metadata.constraints import ConstraintId
+from watersmeet.metadata.constraints import ConstraintId, ConstraintStates, MarkFile
 
 _ERAS = 4
 """How many eras a lifetime is divided into: marks are dropped at most one era later than they could be."""

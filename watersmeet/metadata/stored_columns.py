@@ -9,9 +9,8 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
-from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.rows import Rows
-from watersmeet.state.store.deletion_vectors import live_rows
+from watersmeet.state.chunks.chunk import Chunk, Rows
+from watersmeet.state.store.chunk_writer import live_rows
 from watersmeet.state.store.store import Store
 
 

@@ -133,7 +133,7 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
     for at, hidden in enumerate(stream.hidden, first):
         if at in positions_of_tests:
             yield f"    only where {hidden.text}, tested by Spark when a tuple comes in"
-        elif not (hidden.failed or hidden.told):
+        elif not (hidden.failed or hidden.punctuation):
             yield f"    {hidden.text}, computed by Spark when a tuple comes in"
 
 

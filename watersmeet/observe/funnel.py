@@ -1,11 +1,21 @@
-"""The funnel of a batch: for each hop how many pairs were proposed, and what each test let through in which time."""
+"""The funnel of a batch: for each hop how many pairs were proposed, and what each test let through in which time.
+
+Where a conjunct without an access path dominates, a hint says what would make the join faster. A great circle or a
+distance is never shorter than its difference in latitude or along one axis: a condition on that difference loses no
+result, and can be looked up in an index.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import floor, log10, pi
 from typing import Any
 
+import sqlglot
+from sqlglot import exp
+
 from watersmeet.batch.report import TaskReport
+from watersmeet.formatting import abbreviate
 from watersmeet.observe.near_misses import Misses, describe_near_misses, merge_misses
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.hop_steps import Hop
@@ -15,6 +25,16 @@ from watersmeet.query.query import Query
 KINDS = ("window", "sql", "near", "python", "raising")
 """The kinds of tests, in the order in which they are made; conjuncts that may raise are tried earlier if another hop is
 the last."""
+MIN_PAIRS = 100_000
+"""A conjunct is worth a hint if it tested at least this many pairs in a batch,"""
+MIN_MS = 200
+"""took at least this time,"""
+TIME_SHARE = 0.5
+"""and this share of the time of all tests,"""
+PASSING_SHARE = 0.1
+"""and let at most this share of its pairs pass."""
+RADII = ((6_300, 6_400), (6_300_000, 6_400_000), (3_900, 4_000))
+"""Radii of the earth, in kilometres, metres and miles."""
 
 
 def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dict[str, Any]]:
@@ -113,3 +133,185 @@ def format_funnel(hop: Mapping[str, Any]) -> list[str]:
     rows = [f"    {pairs:>{widths[0]}}  {ms:>{widths[1]}}  {name}" for pairs, ms, name in tests]
     near_misses = [[f"{under}{line}" for line in describe_near_misses(test)] for test in hop["tests"]]
     return [head, *(line for first, rest in zip(rows, near_misses, strict=True) for line in (first, *rest))]
+
+
+def find_hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the hints that the funnel of a batch suggests, a sentence or two each; none if no conjunct dominates."""
+    total = sum(test["ms"] for hop in funnel for test in hop["tests"])
+    conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
+    totals: dict[str, dict[str, float]] = {}
+    for hop in funnel:
+        for test in (test for test in hop["tests"] if test["in"]):
+            work = totals.setdefault(test["name"], {"in": 0, "out": 0, "ms": 0.0, "inTime": 0})
+            for key in ("in", "out", "ms"):
+                work[key] += test[key]
+            work["inTime"] += hop["inTime"]
+    work_of = {text: work for text, work in totals.items() if text in conjuncts}
+    return [_hint(query, conjuncts[text]) for text, work in work_of.items() if _dominates(conjuncts[text], work, total)]
+
+
+def _dominates(conjunct: Conjunct, work: Mapping[str, float], total: float) -> bool:
+    """Tell whether most time goes into a conjunct that no index narrows and that lets few pairs pass."""
+    return (
+        not conjunct.bounds
+        and len(conjunct.streams) > 1
+        and work["in"] >= max(MIN_PAIRS, work["inTime"] / 2)
+        and work["out"] <= PASSING_SHARE * work["in"]
+        and work["ms"] >= max(MIN_MS, TIME_SHARE * total)
+    )
+
+
+def _hint(query: Query, conjunct: Conjunct) -> str:
+    """Return the hint on a conjunct: a condition that follows from it, or advice to find one.
+
+    It has no figures: it is given only once, and they are in the funnel.
+    """
+    problem = (
+        f"`{abbreviate(conjunct.text, 80)}` is tested on most pairs in time, takes most of the time and lets few pass."
+    )
+    narrower = narrower_condition(conjunct.text)
+    if narrower is not None:
+        return f"{problem} `{narrower}` beside it loses no result and would be looked up in an index."
+    names = " and ".join(query.streams[at].name for at in sorted(conjunct.streams))
+    return (
+        f"{problem} A second condition on {names} that can be looked up in an index, such as an equality or "
+        "`abs(x - y) < c`, would leave it fewer."
+    )
+
+
+def narrower_condition(text: str) -> str | None:
+    """Return a condition that follows from a limit on a distance, and that an index can look up; None if none does.
+
+    >>> narrower_condition("sqrt(pow(a.x - b.x, 2) + pow(a.y - b.y, 2)) < 5")
+    'abs(a.x - b.x) <= 5'
+    >>> narrower_condition("a.x * b.x < 5") is None
+    True
+    """
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark").unnest()
+    except sqlglot.errors.SqlglotError:
+        return None
+    if isinstance(tree, exp.LT | exp.LTE):
+        distance, limit = tree.this.unnest(), _number(tree.expression)
+    elif isinstance(tree, exp.GT | exp.GTE):
+        distance, limit = tree.expression.unnest(), _number(tree.this)
+    else:
+        return None
+    if limit is None or limit < 0:
+        return None
+    return _great_circle(distance, limit) or _find_axis_difference(distance, limit)
+
+
+def _number(node: exp.Expr) -> float | None:
+    bare = node.unnest()
+    return float(bare.this) if isinstance(bare, exp.Literal) and not bare.is_string else None
+
+
+def _great_circle(distance: exp.Expr, limit: float) -> str | None:
+    """Return the condition on the difference in latitude that a great circle allows; None if it isn't one.
+
+    It has to name the radius of the earth and take the cosines of two columns: these are the latitudes.
+    """
+    names = {name for node in distance.walk() if (name := _name(node))}
+    radius = next((r for node in distance.walk() if (r := _radius(node)) is not None), None)
+    if radius is None or not {"sin", "cos"} <= names or not names & {"asin", "acos", "atan2"}:
+        return None
+    cosines = [_argument(node) for node in distance.walk() if _name(node) == "cos"]
+    columns = dict.fromkeys(c.sql(dialect="spark") for node in cosines if (c := _column(node)) is not None)
+    if len(columns) != 2:
+        return None
+    one, two = columns
+    angle = limit / radius * (180 / pi if "radians" in names else 1.0)
+    return f"abs({one} - {two}) <= {_round_up(angle)}"
+
+
+def _radius(node: exp.Expr) -> float | None:
+    """Return the earth's radius if a node is that number or twice it, in one of several units; None otherwise."""
+    value = _number(node) if isinstance(node, exp.Literal) else None
+    for low, high in RADII:
+        if value is not None and low <= value <= high:
+            return value
+        if value is not None and 2 * low <= value <= 2 * high:
+            return value / 2
+    return None
+
+
+def _name(node: exp.Expr) -> str:
+    """Return the name of a function; empty for other nodes."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    return node.key if isinstance(node, exp.Func) and not isinstance(node, exp.Binary) else ""
+
+
+def _argument(node: exp.Expr) -> exp.Expr | None:
+    argument = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.args.get("this")
+    return argument.unnest() if isinstance(argument, exp.Expr) else None
+
+
+def _column(node: exp.Expr | None) -> exp.Column | None:
+    """Return the column of an argument, which may be in radians."""
+    if node is not None and _name(node) == "radians":
+        node = _argument(node)
+    return node if isinstance(node, exp.Column) else None
+
+
+def _find_axis_difference(distance: exp.Expr, limit: float) -> str | None:
+    """Return the condition on the difference along one axis that a distance allows; None if it isn't one.
+
+    Distances are written with `sqrt`, with `hypot`, or squared, in which case so is the limit.
+    """
+    name, bound = _name(distance), limit
+    if name == "hypot":
+        arguments = distance.expressions or [distance.this, distance.args.get("expression")]
+        squares = [_find_difference(argument) for argument in arguments]
+    else:
+        content = _argument(distance) if name == "sqrt" else distance
+        bound = limit if name == "sqrt" else limit**0.5
+        squares = [_find_squared_difference(part) for part in _summands(content)] if content is not None else []
+    if not squares or None in squares:
+        return None
+    exact = bound if name in ("sqrt", "hypot") else float(_round_up(bound))
+    return f"abs({squares[0]}) <= {exact:g}"
+
+
+def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the terms of a sum, parentheses removed; the node itself if it is not a sum."""
+    bare = node.unnest()
+    if isinstance(bare, exp.Add):
+        yield from _summands(bare.this)
+        yield from _summands(bare.expression)
+    else:
+        yield bare
+
+
+def _find_squared_difference(node: exp.Expr) -> str | None:
+    """Return the difference whose square a term is; None if it is none."""
+    if isinstance(node, exp.Mul) and node.this.unnest() == node.expression.unnest():
+        return _find_difference(node.this)
+    if isinstance(node, exp.Pow) and _number(node.expression) == 2:
+        return _find_difference(node.this)
+    return None
+
+
+def _find_difference(node: exp.Expr | None) -> str | None:
+    """Return a difference of two columns of different streams, as it is written; None for anything else."""
+    bare = None if node is None else node.unnest()
+    sides = [bare.this.unnest(), bare.expression.unnest()] if isinstance(bare, exp.Sub) else []
+    if len(sides) != 2 or not all(isinstance(side, exp.Column) and side.table for side in sides):
+        return None
+    one, two = sides
+    return None if one.table == two.table else f"{one.sql(dialect='spark')} - {two.sql(dialect='spark')}"
+
+
+def _round_up(value: float) -> str:
+    """Return a number above 0 rounded up to three digits, always to a larger number; 0 for any other.
+
+    >>> _round_up(0.0179864), _round_up(1234.5)
+    ('0.0180', '1240')
+    """
+    if value <= 0:
+        return "0"
+    digits = 2 - floor(log10(value))
+    step = 10.0**-digits
+    rounded = (floor(value / step) + 1) * step
+    return f"{rounded:.{max(digits, 0)}f}"

@@ -1,11 +1,14 @@
 """Late rows: the delay that would have kept them, and a warning if there are many; pure, so that it can be tested."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from watersmeet.arguments import format_duration, round_up
-from watersmeet.batch.intake_report import StreamIntake
-from watersmeet.observe.delays import quantile
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.arguments import LONGEST, format_duration, round_up
+from watersmeet.batch.report import StreamIntake
 from watersmeet.observe.warnings import Notice
 from watersmeet.state.manifest.manifest import StreamState
 
@@ -16,6 +19,41 @@ RECENT = 10
 KEPT_SHARE = 0.99
 """The share of late rows that an advised delay keeps: a single row of 1970 would need decades."""
 Progress = Mapping[str, Any]
+
+
+def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | None:
+    """Return the least value up to which values have a share of all weights; None if all weights are 0.
+
+    >>> quantile([(3.0, 90), (1.0, 10)], 0.05), quantile([(3.0, 90), (1.0, 10)], 0.5), quantile([], 0.5)
+    (1.0, 3.0, None)
+    """
+    ordered, weight_so_far = sorted((value, weight) for value, weight in weighted if weight), 0
+    total = sum(weight for _, weight in ordered)
+    for value, weight in ordered:
+        weight_so_far += weight
+        if weight_so_far >= share * total:
+            return value
+    return None
+
+
+def lost_by_delay(latest: int, times: NDArray[np.int64]) -> Counter[int]:
+    """Return how many rows each delay would have kept that shorter ones would not.
+
+    Delays are in microseconds, rounded up to two digits, at most `LONGEST`.
+
+    [!] Rounding bounds their number: with broken clocks, every row would need a delay of its own.
+
+    Args:
+        latest: The latest event time of the stream before, in microseconds.
+        times: The event times of its late rows.
+
+    >>> lost_by_delay(100_000_000, np.array([65_800_000, 65_200_000, 99_000_000]))
+    Counter({35000000: 2, 1000000: 1})
+    """
+    behind = np.maximum(latest - times.astype(np.float64), 1)  # [!] whole numbers might overflow
+    digit = np.maximum(10 ** np.floor(np.log10(behind) - 1), 1)
+    lengths, counts = np.unique(np.minimum(np.ceil(behind / digit) * digit, LONGEST), return_counts=True)
+    return Counter(dict(zip(map(int, lengths), counts.tolist(), strict=True)))
 
 
 def needed_delay(state: StreamState, mark: int | None, watermark: int | None, intake: StreamIntake) -> dict[str, float]:

@@ -13,7 +13,7 @@ from watersmeet.probe.evaluators.compared_values import is_informative
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.near_miss_search import ConjunctNearMisses
 from watersmeet.query.query import Query
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 
 Miss = dict[str, Any]
 """A near-miss: the values that the conjunct compares, by their text, and for each stream those of some columns."""

@@ -4,16 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watersmeet.batch.intake_report import IntakeReport, StreamIntake
 from watersmeet.batch.measurements import sum_by_owner, sum_counts
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import IntakeReport, StreamIntake, TaskReport
 from watersmeet.batch.side_outputs import SAMPLES
 from watersmeet.batch.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.formatting import format_time
-from watersmeet.metadata.constraint_state import count_marks
-from watersmeet.observe.funnel import funnel
-from watersmeet.observe.hints import find_hints
+from watersmeet.metadata.constraints import count_marks
+from watersmeet.observe.funnel import find_hints, funnel
 from watersmeet.observe.lateness import needed_delay
 from watersmeet.query.query import Query
 from watersmeet.state.manifest.manifest import Manifest

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from watersmeet.arguments import format_duration, format_roughly
-from watersmeet.batch.intake_report import StreamIntake
+from watersmeet.batch.report import StreamIntake
 from watersmeet.formatting import value_at
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import Chunk

@@ -5,7 +5,7 @@ belong to chunks, so a layout can be wasteful but never loses a result. A new st
 in `strategies.py`; docs/writing-placements.md shows how.
 
 - PSP: `psp.py`, with `slices_by_age.py` (the ring, and the balance of its work)
-- ATR: `atr.py`, with `alignment.py` (owners and visits) and `segments.py`
+- ATR: `atr.py`, with `segments.py`
 - CTR: `ctr.py`, with `set_cover.py`
 - DSJ, Hash and Central: one file each
 """

@@ -146,14 +146,14 @@ class HiddenColumn:
         type: Its type.
         failed: Whether it flags the column before it: TRUE where computing that raised.
         moved: If it is a timestamp column of the stream plus a constant, that column's position and the microseconds.
-        told: Whether it holds punctuations from a frame of their own; it is NULL for tuples.
+        punctuation: Whether it holds punctuations from a frame of their own; it is NULL for tuples.
     """
 
     text: str
     type: pa.DataType
     failed: bool = False
     moved: tuple[int, int] | None = None
-    told: bool = False
+    punctuation: bool = False
 
 
 @dataclass(frozen=True, slots=True)

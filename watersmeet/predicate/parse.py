@@ -7,9 +7,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of, text_bounds_of
-from watersmeet.predicate.column_conditions import equality_of, fixed_column_of, orders_of
 from watersmeet.predicate.conditions import flatten
-from watersmeet.predicate.conjunct_values import compared_values_of
+from watersmeet.predicate.conjunct_values import compared_values_of, equality_of, fixed_column_of, orders_of
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.great_circles import great_circle_bounds_of
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate

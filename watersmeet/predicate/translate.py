@@ -70,6 +70,13 @@ class Translator:
         except Refusal as refusal:
             raise Refusal(refusal.problem, refusal.node or node) from None
 
+    def try_expr(self, node: SqlNode) -> Expr | None:
+        """The node's expression, as `expr`; None if it can't be translated."""
+        try:
+            return self.expr(node)
+        except Refusal:
+            return None
+
     def boolean(self, node: SqlNode) -> Expr:
         """The node's expression as a boolean, which NULL may be too; a refusal names the node that is no condition."""
         expr = self.expr(node)

@@ -12,11 +12,10 @@ from sqlglot import exp
 
 from watersmeet.predicate.arithmetic import arithmetic, bit_operation, invert_bits, negate
 from watersmeet.predicate.casts import cast, try_cast
-from watersmeet.predicate.collections import item
 from watersmeet.predicate.conditions import choose, compare, if_then
 from watersmeet.predicate.datetimes import interval
 from watersmeet.predicate.expr import NULL, Expr, Refusal, guard, quote
-from watersmeet.predicate.functions import call_function
+from watersmeet.predicate.functions import call_function, item
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
 from watersmeet.predicate.source import ColumnPath, EvaluatedConstant, ResolvedColumn, SqlNode

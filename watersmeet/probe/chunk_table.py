@@ -14,9 +14,8 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.numbers import hashes
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed import OwedBatches
-from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.rows import Rows, widths
+from watersmeet.spilling.units import OwedBatches
+from watersmeet.state.chunks.chunk import Chunk, Rows, widths
 from watersmeet.state.store.store import Store
 
 Locate = Callable[[Partials, slice], Ints]

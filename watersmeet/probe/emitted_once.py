@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.probe.chunk_probe import Probe, Times
+from watersmeet.probe.candidates import Probe, Times
 from watersmeet.probe.partials import references
 from watersmeet.query.windows import FOREVER, NEVER
-from watersmeet.spilling.owed import Among
+from watersmeet.spilling.units import Among
 
 OWN = "own"
 """The tag with the reference of the probing tuple, for probes of its own stream: among rows of the same batch and time

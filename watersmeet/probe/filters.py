@@ -13,7 +13,7 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
-from watersmeet.probe.chunk_probe import Probe, Times
+from watersmeet.probe.candidates import Probe, Times
 from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.emitted_once import limit_times, mask_pairs
 from watersmeet.probe.evaluators.real_comparisons import Comparisons

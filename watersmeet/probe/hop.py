@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.answer_cache import AnswerCache
-from watersmeet.probe.chunk_probe import Router
+from watersmeet.probe.candidates import Router
 from watersmeet.probe.chunk_table import ChunkTable, ColumnReader, Target
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.evaluators.real_comparisons import Comparisons
@@ -19,13 +19,12 @@ from watersmeet.probe.evaluators.sql import Sql
 from watersmeet.probe.filters import Evaluators, Filter, make_filters
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.near_miss_search import NearMissSearch
-from watersmeet.probe.newest_rows import Tails
 from watersmeet.probe.partials import Partials
 from watersmeet.probe.predicate_blocks import PredicateCaller
-from watersmeet.probe.search import CandidateSearch
+from watersmeet.probe.search import CandidateSearch, Tails
 from watersmeet.probe.work import HopWork, Work, time_iterator
 from watersmeet.query.query import Query
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import Rows
 
 
 class Hops:

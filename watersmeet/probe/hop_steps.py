@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.query.query import Query
-from watersmeet.spilling.owed import NEW, Role
+from watersmeet.spilling.units import NEW, Role
 
 Hop = tuple[tuple[int, ...], int]
 """The streams joined, in rising order, and the stream they probe."""

@@ -14,8 +14,7 @@ import numpy as np
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, ComparedValue, Conjunct
-from watersmeet.probe.candidates import AccessPath, sample_pairs, time_path, value_path
-from watersmeet.probe.chunk_probe import Probe
+from watersmeet.probe.candidates import AccessPath, Probe, sample_pairs, time_path, value_path
 from watersmeet.probe.evaluators.compared_values import format_plain, format_values, side_values_of
 from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.evaluators.sql import Sql

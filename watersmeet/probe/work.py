@@ -9,8 +9,7 @@ import numpy as np
 
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Conjunct
-from watersmeet.probe.candidates import AccessPath
-from watersmeet.probe.chunk_probe import Seat
+from watersmeet.probe.candidates import AccessPath, Seat
 from watersmeet.probe.hop_steps import Hop, Step
 from watersmeet.probe.predicate_calls import CallCost
 

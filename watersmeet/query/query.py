@@ -567,7 +567,7 @@ class Query:
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
-            computed = [hidden for hidden in stream.hidden if not hidden.told]
+            computed = [hidden for hidden in stream.hidden if not hidden.punctuation]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for constraint in stream.constraints:
                 kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "constraints"

@@ -14,8 +14,20 @@ from watersmeet.metadata.constraint_clauses import WINDOW, parse_constraint
 from watersmeet.metadata.declarations import ConstraintDeclaration, Punctuations
 from watersmeet.predicate.scope import same_name
 from watersmeet.predicate.source import Source
-from watersmeet.query.sql_joins import JoinClause, JoinKind, split_joins, split_subqueries
-from watersmeet.query.sql_tokens import CLOSE, OPEN, QUOTED, error_at, is_clause, outside, split_at_commas, text_of
+from watersmeet.query.sql_joins import (
+    CLOSE,
+    OPEN,
+    QUOTED,
+    JoinClause,
+    JoinKind,
+    error_at,
+    is_clause,
+    outside,
+    split_at_commas,
+    split_joins,
+    split_subqueries,
+    text_of,
+)
 from watersmeet.query.windows import Count, Hopping, Sliding, Window, tumbling
 
 FORM = ("TUMBLING", "CLOSED")

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from watersmeet.batch.fuse import RESULTS
 from watersmeet.errors import StateError
-from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.metadata.constraints import MARKS
 from watersmeet.runtime.commit_protocol import (
     Action,
     BatchOffered,

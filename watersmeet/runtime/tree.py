@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan, Kind
-from watersmeet.batch.report import TaskReport
-from watersmeet.metadata.constraint_state import MarkFile
-from watersmeet.metadata.constraints import ConstraintId, InheritedPunctuations
+from watersmeet.batch.report import IntakeReport, TaskReport
+from watersmeet.metadata.constraints import ConstraintId, InheritedPunctuations, MarkFile
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport

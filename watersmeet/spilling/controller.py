@@ -16,9 +16,16 @@ from typing import Any
 from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import group_slice
 from watersmeet.formatting import format_bytes
-from watersmeet.spilling.decisions import PATIENCE, ROUND_OVERHEAD, ControllerRecord, Decision
-from watersmeet.spilling.describe import spilling_progress
-from watersmeet.spilling.expected_time import ExpectedTime, expect_time, pairs_by_rows
+from watersmeet.spilling.decisions import (
+    PATIENCE,
+    ROUND_OVERHEAD,
+    ControllerRecord,
+    Decision,
+    ExpectedTime,
+    expect_time,
+    pairs_by_rows,
+    spilling_progress,
+)
 from watersmeet.spilling.interface import Spilling, SpillingTree
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import OwedProbes, Part, hot_parts, parts_of, spilled_parts

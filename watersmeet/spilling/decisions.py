@@ -1,12 +1,20 @@
-"""What the controller decides after a batch, and the record that it keeps from one batch to the next."""
+"""What the controller decides after a batch, the record that it keeps, and how both are shown.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+The time that the next batch takes is expected part by part, judging by the last one. By rows alone, a tuple would
+examine all rows of the other streams in its partition. Windows and access paths spare it most of them; the last batch
+tells what share is left.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from watersmeet.arguments import format_roughly
-from watersmeet.spilling.parts import Part
+from watersmeet.arguments import format_duration, format_roughly
+from watersmeet.formatting import format_bytes
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.parts import JoinPartition, Part, hot_parts, spilled_parts
 from watersmeet.state.manifest.manifest import Manifest
 
 LOGGED = 20
@@ -226,3 +234,138 @@ class ControllerRecord:
             f"then, and about {more / passed * 60e6:,.0f} more every minute. Spilling helps through a burst, not "
             "against a load that is too high for good: add nodes or cores, shorten windows, or allow a batch more time."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTime:
+    """The seconds that the next batch is expected to take, payments aside.
+
+    Attributes:
+        own: The seconds that it takes whatever is spilled: its fixed cost, and its tuples' probes of each other.
+        by_part: The seconds that its probes of each part take, by the part's name; of spilled ones, would take.
+    """
+
+    own: float
+    by_part: Mapping[Any, float] = field(default_factory=dict)
+
+    def of(self, parts: Iterable[Part]) -> float:
+        """Return the seconds that the probes of some parts take."""
+        return sum(self.by_part.get(part.name, 0.0) for part in parts)
+
+
+def pairs_by_rows(parts: Sequence[Part]) -> float:
+    """Return how many pairs the last batch had by rows alone: of its tuples with hot rows, and with each other."""
+    new = _new_tuples(parts)
+    with_hot = sum(new[part.partition] * (part.rows - part.fresh) / 2 for part in hot_parts(parts))
+    return with_hot + sum(map(_pairs_among, new.values()))
+
+
+def expect_time(parts: Sequence[Part], record: ControllerRecord) -> ExpectedTime:
+    """Return the time that the next batch is expected to take."""
+    new, pair = _new_tuples(parts), record.looked * (record.pair or 0.0)
+    coming = {partition: record.growth * rows for partition, rows in new.items()}
+    by_part = {part.name: pair * part.pairs(coming.get(part.partition, 0.0)) for part in parts}
+    return ExpectedTime(record.took - record.work + pair * sum(map(_pairs_among, coming.values())), by_part)
+
+
+def _new_tuples(parts: Sequence[Part]) -> Counter[JoinPartition]:
+    """Return how many tuples the last batch brought to each partition of each join."""
+    new = Counter[JoinPartition]()
+    for part in parts:
+        new[part.partition] += part.fresh
+    return new
+
+
+def _pairs_among(rows: float) -> float:
+    """Return how many pairs these numbers of tuples of two streams form."""
+    return rows * rows / 4
+
+
+def spilling_progress(
+    parts: Sequence[Part], record: ControllerRecord, decision: Decision, paid: int, now: int, spill: Spill
+) -> dict[str, Any]:
+    """Return the `spilling` field of `progress`.
+
+    Args:
+        parts: The parts of the state that the next batch starts from.
+        record: The controller's record.
+        decision: The decision after the batch.
+        paid: The batch's results that had been owed.
+        now: The driver's clock, in microseconds.
+        spill: The user's options.
+    """
+    hot, spilled, owed = hot_parts(parts), spilled_parts(parts), sum(part.owed for part in parts)
+    oldest = min((part.oldest for part in spilled if part.oldest is not None), default=None)
+    overload = record.overload_warning(now, owed, spill.interval_us)
+    return {
+        "hotBytes": sum(part.bytes for part in hot),
+        "spilledRows": sum(part.rows for part in spilled),
+        "spilledBytes": sum(part.bytes for part in spilled),
+        "owedProbes": owed,
+        "owedResults": round(sum(map(_expected_results, spilled))),
+        "oldestOwed": None if oldest is None else (now - oldest) / 1e6,
+        "paidResults": paid,
+        "units": {"hot": len(hot), "cold": len(spilled), "owing": sum(bool(part.owed) for part in spilled)},
+        "decision": _decision_progress(decision),
+        "log": [f"batch {batch}: {why}" for batch, _, why in record.log],
+        **({} if overload is None else {"overload": overload}),
+    }
+
+
+def _expected_results(part: Part) -> float:
+    """Return a guess of how many results a part is owed: as many for a pair as it has had so far."""
+    worth = part.worth
+    return part.pairs(part.owed) * worth.results / worth.pairs if worth.pairs else 0.0
+
+
+def _decision_progress(decision: Decision) -> dict[str, Any] | None:
+    """Return a decision as the progress has it; None if nothing was decided."""
+    if not decision.kind:
+        return None
+    return {
+        "kind": decision.kind,
+        "why": decision.why,
+        "spilled": len(decision.spill),
+        "spilledBytes": sum(part.bytes for part in decision.spill),
+        "paid": len(decision.pay),
+        "back": len(decision.back),
+        "routine": decision.routine,
+    }
+
+
+def describe_options(spill: Spill, partitions: int) -> list[str]:
+    """Return the lines of `explain` on when and what a join that hasn't started will spill and pay.
+
+    Args:
+        spill: The user's options.
+        partitions: The number of partitions of the values; 1 if units are slices of time only.
+    """
+    memory = [] if spill.memory is None else [f"hot state takes {_format_size(spill.memory)}"]
+    time = [] if spill.seconds is None else [f"batches take longer than {format_duration(round(spill.seconds * 1e6))}"]
+    units = f"{partitions} partitions of the values, cut by slices of time" if partitions > 1 else "slices of time"
+    pay = "" if spill.pay in (None, spill.policy) else f", paid by '{spill.pay}'"
+    disk = "" if spill.disk is None else f", and the oldest of it once spilled state takes {_format_size(spill.disk)}"
+    return [
+        f"  once {' or '.join(memory + time)}, about {spill.share:.0%} of the state is spilled, by policy "
+        f"'{spill.policy}'{pay}: {units}",
+        f"  below {spill.low:.0%} of that it comes back, at most every {format_duration(spill.interval_us)}; what has "
+        f"been owed for {format_duration(spill.oldest_us)} is paid at once{disk}",
+    ]
+
+
+def _format_size(size: str | int) -> str:
+    """Return a size in the user's own words, if it was given as text."""
+    return size if isinstance(size, str) else format_bytes(size)
+
+
+def describe_spilling(progress: Mapping[str, Any]) -> list[str]:
+    """Return the lines of `explain` on what a running join has spilled and owes, from its `spilling` field."""
+    units, oldest = progress["units"], progress["oldestOwed"]
+    total = units["cold"] + units["hot"]
+    lines = [f"  spilled: {units['cold']} of {total} parts of the state, {progress['spilledRows']:,} rows"]
+    if progress["owedProbes"]:
+        age = "" if oldest is None else f", the oldest for {format_roughly(int(oldest * 1e6))}"
+        guess = f"about {progress['owedResults']:,} results (a guess)"
+        lines.append(f"  owed: {progress['owedProbes']:,} probes, {guess}{age}")
+    lines += [f"  decided after {entry}" for entry in progress["log"]]
+    return lines + ([f"  {progress['overload']}"] if "overload" in progress else [])

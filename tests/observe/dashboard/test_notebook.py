@@ -16,7 +16,7 @@ from tests.times import instant
 from watersmeet.formatting import EARLIEST, format_time
 from watersmeet.observe.dashboard.build import build_view
 from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
-from watersmeet.observe.dashboard.formats import NOTHING
+from watersmeet.observe.dashboard.dashboard_view import NOTHING
 from watersmeet.observe.dashboard.notebook import (
     ProgressList,
     render_definition,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.observe.dashboard.recorded_join import SECOND, START, recorded
-from watersmeet.observe.dashboard.formats import short_time
-from watersmeet.observe.dashboard.state_map import SliceExpiry, SliceState, draw_state_map, expiry_of
+from watersmeet.observe.dashboard.dashboard_view import short_time
+from watersmeet.observe.dashboard.joins import SliceExpiry, SliceState, draw_state_map, expiry_of
 from watersmeet.placement import PSP
 from watersmeet.query.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, parse_window
 
@@ -104,8 +104,8 @@ def test_tables_are_not_on_the_map_of_times(tmp_path: Path) -> None:
 def test_many_slices_and_nodes_are_drawn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(tmp_path)
     assert run.state is not None
-    monkeypatch.setattr("watersmeet.observe.dashboard.state_map.COLUMNS", 2)
-    monkeypatch.setattr("watersmeet.observe.dashboard.state_map.NODES", 1)
+    monkeypatch.setattr("watersmeet.observe.dashboard.joins.COLUMNS", 2)
+    monkeypatch.setattr("watersmeet.observe.dashboard.joins.NODES", 1)
     state_map = draw_state_map(run.state, ["a", "b"], [None, None], None)
     assert all(len(lane.blocks) <= 2 for lane in state_map.lanes)
     assert {lane.node for lane in state_map.lanes} <= {"node 0", "nodes 1+"}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.observe.dashboard.recorded_join import SECOND, START, recorded
-from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader, CheckpointSnapshot, Runner
-from watersmeet.observe.dashboard.recent_batches import RecentBatches
-from watersmeet.observe.dashboard.verdict import verdict
+from watersmeet.observe.dashboard.build import verdict
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader, CheckpointSnapshot, RecentBatches, Runner
 from watersmeet.state.store.places import store_of
 
 NOW = START + 14 * SECOND

@@ -10,10 +10,9 @@ import pytest
 
 from tests.observe.dashboard.recorded_join import SECOND, START, Timed, recorded
 from watersmeet.observe.dashboard.build import build_view, list_decisions
-from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader, CheckpointSnapshot, Runner
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader, CheckpointSnapshot, RecentBatches, Runner
 from watersmeet.observe.dashboard.dashboard_view import DashboardView, Table
 from watersmeet.observe.dashboard.joins import draw_funnel
-from watersmeet.observe.dashboard.recent_batches import RecentBatches
 from watersmeet.query.windows import BEFORE_ALL, Sliding
 from watersmeet.state.store.places import store_of
 
@@ -41,7 +40,7 @@ def view_with(snapshot: CheckpointSnapshot, **last: Any) -> DashboardView:
     return build_view(replace(snapshot, progress=(*snapshot.progress[:-1], {**snapshot.progress[-1], **last})), NOW)
 
 
-@pytest.mark.parametrize("name", ["formats", "build", "terminal"])
+@pytest.mark.parametrize("name", ["dashboard_view", "build", "terminal"])
 def test_examples_in_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.observe.dashboard.{name}"))
     assert tried and not failed

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.metadata.constraint_state import ConstraintState, MarkFile
+from watersmeet.metadata.constraints import ConstraintState, MarkFile
 from watersmeet.state.chunks.chunk import lies_in
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store import local_files

@@ -7,8 +7,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.store import deletion_vectors as deleted
-from watersmeet.state.store.deletion_vectors import dead_rows, live_rows, mark_dead
+from watersmeet.state.store.chunk_writer import DEAD_ROWS, dead_rows, live_rows, mark_dead
 from watersmeet.state.store.store import Store
 
 
@@ -53,5 +52,5 @@ def test_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     for one in (present, removed):
         assert dead_rows(store, one).tolist() == [1]
     (tmp_path / str(removed.deleted)).unlink()
-    deleted.forget_missing()
-    assert [path for root, path in deleted._files if root == store.root] == [present.deleted]
+    DEAD_ROWS.forget_missing()
+    assert [path for root, path in DEAD_ROWS._values if root == store.root] == [present.deleted]

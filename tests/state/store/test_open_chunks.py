@@ -13,10 +13,10 @@ from watersmeet.limits import limited
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.store import open_chunks as open_chunks_module
+from watersmeet.state.store import budget
 from watersmeet.state.store import store as stores
+from watersmeet.state.store.budget import OpenChunks
 from watersmeet.state.store.chunk_writer import ChunkWriter
-from watersmeet.state.store.open_chunks import OpenChunks
 from watersmeet.state.store.store import PAGE, Store
 
 X = Column(0, 1)
@@ -73,7 +73,7 @@ def test_many_small_files_count_by_pages(tmp_path: Path, open_chunks: OpenChunks
 def test_no_more_than_so_many_are_open(
     tmp_path: Path, open_chunks: OpenChunks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_chunks_module, "MOST_CHUNKS", 8)
+    monkeypatch.setattr(budget, "MOST_CHUNKS", 8)
     store = Store(str(tmp_path))
     for number in range(20):
         store.open(write_chunk(store, f"r-b0-many{number}"), pa.int64())
@@ -92,7 +92,7 @@ def test_what_the_user_says_comes_before_the_limits(tmp_path: Path, open_chunks:
 def test_little_is_open_where_address_space_is_short(
     tmp_path: Path, open_chunks: OpenChunks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_chunks_module, "most_open", lambda limit, cached: min(limit, 4 * PAGE))
+    monkeypatch.setattr(budget, "most_open", lambda limit, cached: min(limit, 4 * PAGE))
     store = Store(str(tmp_path), open_bytes=1 << 30)
     for number in range(10):
         store.open(write_chunk(store, f"r-b0-short{number}"), pa.int64())

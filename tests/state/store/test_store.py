@@ -23,8 +23,8 @@ from watersmeet.query.windows import Sliding
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import remote
 from watersmeet.state.store import store as stores
+from watersmeet.state.store.budget import OpenChunks
 from watersmeet.state.store.chunk_writer import ChunkWriter
-from watersmeet.state.store.open_chunks import OpenChunks
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 

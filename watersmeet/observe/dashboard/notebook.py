@@ -9,9 +9,18 @@ from typing import Any
 
 from watersmeet.arguments import format_duration
 from watersmeet.formatting import render_table as format_table
-from watersmeet.observe.dashboard.dashboard_view import DashboardView, Figure, Series, Table, TableCell
-from watersmeet.observe.dashboard.formats import NOTHING, format_count, format_milliseconds, text_cell
-from watersmeet.observe.dashboard.recent_batches import TREND_BATCHES
+from watersmeet.observe.dashboard.checkpoint_reader import TREND_BATCHES
+from watersmeet.observe.dashboard.dashboard_view import (
+    NOTHING,
+    DashboardView,
+    Figure,
+    Series,
+    Table,
+    TableCell,
+    format_count,
+    format_milliseconds,
+    text_cell,
+)
 from watersmeet.observe.dashboard.terminal import spark
 from watersmeet.predicate.types import spark_name
 from watersmeet.query.query import Query

@@ -1,8 +1,8 @@
 """Why tuples did or did not join: a question about tuples, and an answer from what was stored or written.
 
 `question.py` turns a question into one `TupleSelector` a stream; `why_pair.py`, the way in, answers it: `Evidence`
-(`evidence.py`) finds the tuples, and `inner_outcome.py` or, with optional streams, `optional_outcome.py` decides what
-became of each combination. `ConditionTracer` (`condition_trace.py`) runs its tests. `state_evidence.py` draws on a
+(`evidence.py`) finds the tuples and decides what became of each combination; with optional streams,
+`optional_outcome.py` does. `ConditionTracer` (`condition_trace.py`) runs its tests. `state_evidence.py` draws on a
 checkpoint: its state (`join_state.py`), partners there (`state_partners.py`), output files (`output_files.py`), and
 `why.json` (`why_file.py`) instead of the program. Spark's evidence from static frames is in `watersmeet/spark/api/`.
 `answer.py` holds what comes out, `partner_text.py` words what it says of partners.

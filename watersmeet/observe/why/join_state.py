@@ -14,22 +14,21 @@ import pyarrow as pa
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.node import any_flagged
 from watersmeet.errors import StateError
-from watersmeet.metadata.as_of_expiry import superseding_columns
-from watersmeet.metadata.expiry import Moment, first_needed, first_open
+from watersmeet.metadata.expiry import Moment, first_needed, first_open, superseding_columns
 from watersmeet.observe.why.answer import BatchRange
 from watersmeet.observe.why.condition_trace import StoredTuple
 from watersmeet.observe.why.question import TupleSelector
 from watersmeet.predicate.model import Column
-from watersmeet.probe.chunk_probe import Hashes, Seat
+from watersmeet.probe.candidates import Hashes, Seat
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
 from watersmeet.spilling.paying_tuples import unit_reaches
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.chunk import Rows
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store import deletion_vectors as deleted
+from watersmeet.state.store.chunk_writer import dead_rows
 from watersmeet.state.store.store import Store
 
 TRIES = 5
@@ -93,7 +92,7 @@ class JoinState:
         for target in self._targets_of(selector.stream) if fields else ():
             rows = self.table.rows(target)
             at = np.flatnonzero(selector.mask({field: rows.column(Column(selector.stream, field)) for field in fields}))
-            dead = set(deleted.dead_rows(self.store, target.chunk).tolist()) if len(at) else set[int]()
+            dead = set(dead_rows(self.store, target.chunk).tolist()) if len(at) else set[int]()
             for row in at.tolist():
                 yield self._stored_tuple(target, rows, row), row in dead or target.chunk.live == 0
 

@@ -16,8 +16,15 @@ from watersmeet.observe.why.answer import (
     object_pronoun,
 )
 from watersmeet.observe.why.condition_trace import StoredTuple
-from watersmeet.observe.why.evidence import CombinationClosing, Evidence, Partners, SelectedTuple, Survey
-from watersmeet.observe.why.inner_outcome import NEVER_JOINED, joined_combination
+from watersmeet.observe.why.evidence import (
+    NEVER_JOINED,
+    CombinationClosing,
+    Evidence,
+    Partners,
+    SelectedTuple,
+    Survey,
+    joined_combination,
+)
 from watersmeet.observe.why.output_files import ResultCount
 from watersmeet.observe.why.partner_text import (
     Subject,

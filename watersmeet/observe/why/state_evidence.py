@@ -12,8 +12,8 @@ import pyarrow as pa
 from watersmeet.batch.side_outputs import text_of
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import value_at
-from watersmeet.metadata.as_of_expiry import superseding_columns
 from watersmeet.metadata.closing import ClosingRules
+from watersmeet.metadata.expiry import superseding_columns
 from watersmeet.observe.why.answer import BatchRange, Fate, TupleStatus, ValueFormatter, count_noun, describe_batches
 from watersmeet.observe.why.condition_trace import (
     Compute,
@@ -23,8 +23,7 @@ from watersmeet.observe.why.condition_trace import (
     build_partial,
     extend_partials,
 )
-from watersmeet.observe.why.evidence import MOST_TUPLES, Completions, Evidence, SelectedTuple
-from watersmeet.observe.why.inner_outcome import MOST_RESULTS
+from watersmeet.observe.why.evidence import MOST_RESULTS, MOST_TUPLES, Completions, Evidence, SelectedTuple
 from watersmeet.observe.why.join_state import EveryChunk, JoinState
 from watersmeet.observe.why.output_files import OutputFiles, ResultCount
 from watersmeet.observe.why.question import TupleSelector, format_list
@@ -35,7 +34,7 @@ from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import step
 from watersmeet.query.query import StreamSpec
 from watersmeet.query.windows import Hopping
-from watersmeet.state.chunks.rows import TIME
+from watersmeet.state.chunks.chunk import TIME
 
 REFUSALS = {
     "late": "late, so it was never joined",

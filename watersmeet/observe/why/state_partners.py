@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.batch.closed_combinations import closing_times, is_closed
-from watersmeet.batch.outer_joins import NO_ROW, Newest, alone, partner_step
+from watersmeet.batch.outer_joins import NO_ROW, Newest, alone, closing_times, is_closed, partner_step
 from watersmeet.errors import PredicateError
 from watersmeet.observe.why.answer import BatchRange, describe_batches, latest_batches
 from watersmeet.observe.why.condition_trace import ConditionTracer, StoredTuple, build_partial, extend_partials
@@ -18,9 +17,9 @@ from watersmeet.observe.why.join_state import JoinState
 from watersmeet.observe.why.optional_outcome import Outcome, count_results, decide_outcome
 from watersmeet.observe.why.question import TupleSelector
 from watersmeet.probe.hop_steps import step
-from watersmeet.probe.newest_rows import AT
 from watersmeet.probe.partials import Partials, concat
-from watersmeet.spilling.owed import ALL, NEWEST
+from watersmeet.probe.search import AT
+from watersmeet.spilling.units import ALL, NEWEST
 
 MOST_COMBINATIONS = 10_000
 """About how many combinations are examined at most."""

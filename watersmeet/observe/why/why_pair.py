@@ -10,8 +10,7 @@ from itertools import islice, product
 
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.evidence import MOST_TUPLES, Evidence
-from watersmeet.observe.why.inner_outcome import InnerOutcomes
+from watersmeet.observe.why.evidence import MOST_TUPLES, Evidence, InnerOutcomes
 from watersmeet.observe.why.join_state import JoinState, inner_state, read_newest
 from watersmeet.observe.why.optional_outcome import OptionalOutcomes
 from watersmeet.observe.why.output_files import OutputFiles

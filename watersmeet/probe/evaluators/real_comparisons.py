@@ -1,6 +1,5 @@
 """Conjuncts of real numbers, evaluated for blocks with an error bound (`balls.py`); the closest are left to Spark."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,17 +30,15 @@ class Comparisons:
 
     def possible(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct may be TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._find_possible, conjunct))
-
-    def _find_possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
-        return np.flatnonzero(self._masks(block, conjunct)[0])
+        return self.reader.where(
+            block, conjunct.columns, lambda piece, at: np.flatnonzero(self._masks(piece, conjunct)[0])
+        )
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct isn't certainly TRUE."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
-
-    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
-        return np.flatnonzero(~self._masks(block, conjunct)[1])
+        return self.reader.where(
+            block, conjunct.columns, lambda piece, at: np.flatnonzero(~self._masks(piece, conjunct)[1])
+        )
 
     def _masks(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
         """Return where a conjunct may be TRUE, and where it certainly is."""

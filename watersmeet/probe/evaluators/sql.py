@@ -1,6 +1,5 @@
 """Conjuncts in SQL, evaluated for blocks by DuckDB."""
 
-import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -46,17 +45,17 @@ class Sql:
 
     def not_denied(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct that may raise holds, and all of each piece of the block for which it raises."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._find_not_denied, conjunct))
+        return self.reader.where(block, conjunct.columns, lambda piece, at: self._find_not_denied(piece, conjunct))
 
-    def _find_not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_not_denied(self, block: Partials, conjunct: Conjunct) -> Ints:
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.condition], len(block))
         return np.arange(len(block)) if positions is None else positions
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where the answer of a conjunct can't be trusted."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._find_unsure, conjunct))
+        return self.reader.where(block, conjunct.columns, lambda piece, at: self._find_unsure(piece, conjunct))
 
-    def _find_unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+    def _find_unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         assert conjunct.unsure is not None
         positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
         # If the test itself raises, Spark decides, and reports what is wrong and where.

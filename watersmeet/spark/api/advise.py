@@ -40,7 +40,7 @@ from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.samples import MOST_ROWS, SampleRows, SampleSource, sample_frame, sample_rows
-from watersmeet.spark.run import driver
+from watersmeet.spark.run import spark_stages
 from watersmeet.spark.run.frames import quote_name
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
@@ -237,7 +237,7 @@ class Trial(Runtime):
 
     def run(self, action: RunJobs) -> JobsFinished:
         """Run the join in this process, and note its work; combinations that only Spark can decide are dropped."""
-        jobs = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
+        jobs = {path: Job(spark_stages.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.batches += [batch_work(job.reports, self.rows.num_rows) for job in jobs.values()]
         self.store.remove(file for job in jobs.values() for report in job.reports for file in report.results.pending)
         return JobsFinished(jobs)

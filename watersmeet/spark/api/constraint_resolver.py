@@ -25,7 +25,7 @@ from watersmeet.metadata.declarations import (
     OrderDeclaration,
     Punctuations,
 )
-from watersmeet.metadata.frontiers import convert_slack
+from watersmeet.metadata.spans import convert_slack
 from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec
@@ -244,9 +244,10 @@ class ConstraintResolver:
         fields, ends = self._patterns(stream, punctuations, theirs)
         ends_read = sorted({end for pair in ends for end in pair})
         place = {end: first + 1 + order for order, end in enumerate(ends_read)}
-        hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
+        hidden = [HiddenColumn("a frame of their own", pa.bool_(), punctuation=True)]
         hidden += [
-            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in ends_read
+            HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), punctuation=True)
+            for end in ends_read
         ]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(punctuations, str(punctuations.time))))

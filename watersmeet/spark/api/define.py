@@ -22,14 +22,12 @@ from watersmeet.observe.why.question import Values
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, check_predicates
-from watersmeet.query.as_of import AsOf, apply_tolerances
-from watersmeet.query.optional_streams import check_optional, derive_windows, read_how, read_on
+from watersmeet.query.optional_streams import AsOf, apply_tolerances, check_optional, derive_windows, read_how, read_on
 from watersmeet.query.query import DelayFrom, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import window_reaching
 from watersmeet.spark.api.advise import check_join
 from watersmeet.spark.api.constraint_resolver import ConstraintResolver
 from watersmeet.spark.api.definition import JoinDefinition
-from watersmeet.spark.api.output_columns import output_columns
 from watersmeet.spark.api.spill import check_spill, with_weight
 from watersmeet.spark.api.stream import Stream, StreamPart, add_table_times, check_text
 from watersmeet.spark.api.why_running import merge_values
@@ -38,9 +36,9 @@ from watersmeet.spark.api.writer import JoinWriter
 from watersmeet.spark.run import checks
 from watersmeet.spark.run.frames import PunctuationFrame, host, is_local
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.select_columns import check_select
+from watersmeet.spark.sql.select_columns import check_select, output_columns
 from watersmeet.spark.sql.where import Criteria, Where, read_where
-from watersmeet.spilling.describe import describe_options
+from watersmeet.spilling.decisions import describe_options
 from watersmeet.spilling.options import Spill
 
 

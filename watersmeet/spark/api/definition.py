@@ -29,7 +29,6 @@ from watersmeet.query.windows import Window
 from watersmeet.spark.output.identity import ID, add_identity
 from watersmeet.spark.output.lost_columns import FileColumns
 from watersmeet.spark.run import checks
-from watersmeet.spark.run.content import hash_input
 from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import (
     HiddenValues,
@@ -37,6 +36,7 @@ from watersmeet.spark.run.frames import (
     arrow_schema,
     attempt_name,
     from_stored,
+    hash_input,
     hidden_name,
     host,
     is_odd,

@@ -26,12 +26,11 @@ from watersmeet.spark.checkpoint.lease import Lease, take
 from watersmeet.spark.checkpoint.offsets import Offsets
 from watersmeet.spark.checkpoint.paths import Location, absolute, check_reachable, locate, text_of
 from watersmeet.spark.output import tables
-from watersmeet.spark.output.delta import DeltaSink, check_jars
 from watersmeet.spark.output.files import Folder
 from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
-from watersmeet.spark.output.tables import TableSink
-from watersmeet.spark.run import checks, monitoring
+from watersmeet.spark.output.tables import DeltaSink, TableSink, check_jars
+from watersmeet.spark.run import checks, jobs
 from watersmeet.spark.run.batch import BatchRunner, Checkpoint, description
 from watersmeet.spark.run.failures import describe_error, failure
 from watersmeet.spark.run.frame_tree import FrameTree
@@ -345,9 +344,9 @@ class JoinWriter:
         Raises:
             StateError: If Spark can't read or write its part of the checkpoint.
         """
-        runner.observed = monitoring.has_listeners(join.spark)
+        runner.observed = jobs.has_listeners(join.spark)
         rows = tree.input(bool(runner.outputs.sides))
-        rows = monitoring.observe_figures(rows) if runner.observed else rows
+        rows = jobs.observe_figures(rows) if runner.observed else rows
         stream = rows.writeStream.option("checkpointLocation", location.spark)
         stream = stream.queryName(self._name) if self._name else stream
         stream = stream.trigger(**self._trigger) if self._trigger else stream

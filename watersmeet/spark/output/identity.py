@@ -28,7 +28,7 @@ def add_identity(frame: DataFrame, content: Sequence[Column], origin: str, store
 
     Args:
         frame: The results of one batch, all of them.
-        content: The columns to hash; see `watersmeet.spark.run.content.hash_input`.
+        content: The columns to hash; see `watersmeet.spark.run.frames.hash_input`.
         origin: A text that distinguishes their checkpoint, join and batch from all others.
         stored: Whether they are in files, whose size is then known.
     """

@@ -44,11 +44,10 @@ from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import Results
 from watersmeet.spark.run.failures import describe_error, is_data_error
 from watersmeet.spark.run.frame_tree import FrameTree
-from watersmeet.spark.run.jobs import Jobs
-from watersmeet.spark.run.monitoring import job_description, report_figures
+from watersmeet.spark.run.jobs import Jobs, job_description, report_figures
 from watersmeet.spark.run.workers import is_death
 from watersmeet.spark.sql.catalyst import error_sentence
-from watersmeet.spilling.describe import describe_spilling
+from watersmeet.spilling.decisions import describe_spilling
 from watersmeet.spilling.interface import PayAll, Spilling
 from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.state.manifest import history, rounds

@@ -1,12 +1,24 @@
-"""The Spark jobs of a batch: one for each join of the tree, and one more where conditions are left to Spark."""
+"""The Spark jobs of a batch: one for each join of the tree, and one more where conditions are left to Spark.
 
-from collections.abc import Callable, Mapping, Sequence
+The jobs are described in Spark's UI, and the figures of a batch appear in Spark's own progress, under
+`observedMetrics`, where a `StreamingQueryListener` finds them. Spark gathers observed metrics from the plan of the
+stream, which ends where a batch is handed to the join; metrics observed within the batch do not arrive. So the stream
+observes columns that are always NULL, and once a batch is committed the driver adds one row with the batch's figures.
+
+[!] That reaches into Spark's classes. It is done only if there are listeners, and errors in it are ignored: a batch
+never fails for it.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from watersmeet.batch.fuse import RESULTS
@@ -15,18 +27,16 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.errors import PredicateError
 from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
-from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.metadata.constraints import MARKS
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NEWEST, PAIR, ROLE, SOME, WHOLE
 from watersmeet.query.query import Query
 from watersmeet.runtime.tree import Job, inherit
 from watersmeet.spark.checkpoint.paths import Location
-from watersmeet.spark.run.driver import fetch_all
 from watersmeet.spark.run.frame_tree import FrameTree
 from watersmeet.spark.run.frames import hidden_name, spark_schema
-from watersmeet.spark.run.monitoring import job_description
-from watersmeet.spark.run.spark_stages import EXCHANGES
+from watersmeet.spark.run.spark_stages import EXCHANGES, fetch_all
 from watersmeet.spark.run.workers import is_death, retry_after_death, spark_task
-from watersmeet.spark.sql.catalyst import error_sentence, without_error_log
+from watersmeet.spark.sql.catalyst import error_sentence, items, kind_of, walk, without_error_log
 from watersmeet.spark.sql.where import Where
 from watersmeet.spilling import tallies
 from watersmeet.state.chunks.chunk import CHUNKS
@@ -37,6 +47,15 @@ DECIDED = "decided"
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 _CASE, _ROLE, _WHOLE, _SOME = (hidden_name(name) for name in (CASE, ROLE, WHOLE, "some"))
 _NEWEST, _CONTENT, _PLACE = (hidden_name(name) for name in (NEWEST, CONTENT, "place"))
+DESCRIPTION = "spark.job.description"
+NAME = "watersmeet"
+FIGURES = {
+    **dict.fromkeys(("inputRows", "lateRows", "rejectedRows", "deniedRows", "outputRows", "stateRows"), "bigint"),
+    **{"stateBytes": "bigint", "durationMs": "double", "watermark": "string", "heldBackBy": "string"},
+}
+"""The figures, and their types."""
+PREFIX = "__watersmeet_"
+QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +217,60 @@ def _newest_candidates(rows: DataFrame) -> DataFrame:
     newest = [F.col(name).desc() for name in (_NEWEST, _CONTENT)]
     by_age = Window.partitionBy(_CASE).orderBy(F.col(_ROLE) != CANDIDATE, *newest)
     return rows.withColumn(_PLACE, F.row_number().over(by_age)).where(F.col(_PLACE) == 1)
+
+
+@contextmanager
+def job_description(session: SparkSession, text: str) -> Iterator[None]:
+    """Describe the Spark jobs that run within the context, below Spark's own description of its streaming query."""
+    context = session.sparkContext
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setLocalProperty(DESCRIPTION, f"{before}<br/>{text}" if before else text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
+
+
+def has_listeners(session: SparkSession) -> bool:
+    """Tell whether a session's streaming queries have listeners."""
+    return len(session._jsparkSession.streams().listListeners()) > 0
+
+
+def observe_figures(frame: DataFrame) -> DataFrame:
+    """Return a stream's frame, with room for the figures of its batches among the observed metrics."""
+    room = {f"{PREFIX}{name}": F.lit(None).cast("string") for name in FIGURES}
+    metrics = [F.max(f"{PREFIX}{name}").cast(kind).alias(name) for name, kind in FIGURES.items()]
+    return frame.withColumns(room).observe(NAME, *metrics).drop(*room)
+
+
+def figures(progress: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures in a batch's progress (as `query.progress` has it), as text; without those that it lacks."""
+    values = {**progress, "inputRows": sum(progress["inputRows"].values())}
+    values["durationMs"] = progress["durationMs"]["total"]
+    return {name: str(values[name]) for name in FIGURES if values.get(name) is not None}
+
+
+def report_figures(session: SparkSession, progress: Mapping[str, Any]) -> None:
+    """Add the figures of a batch to its observed metrics; must be called by the thread that runs the batch."""
+    try:
+        _add_row(session, figures(progress))
+    except Exception as error:
+        logging.getLogger("watersmeet").debug("No observed metrics: %s", error)
+
+
+def _add_row(session: SparkSession, values: Mapping[str, str]) -> None:
+    """Put values into the metrics that Spark observes in the running batch, by means of its private classes."""
+    context: Any = session.sparkContext
+    gateway, jvm = context._gateway, context._jvm
+    query = session._jsparkSession.streams().get(context.getLocalProperty(QUERY)).streamingQuery()
+    for node in walk(query.lastExecution().executedPlan()):
+        if kind_of(node) != "CollectMetricsExec" or node.name() != NAME:
+            continue
+        names = [attribute.name() for attribute in items(node.child().output())]
+        row = gateway.new_array(jvm.java.lang.Object, len(names))
+        for name, text in values.items():
+            row[names.index(f"{PREFIX}{name}")] = jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text)
+        method = node.getClass().getDeclaredMethod("accumulator", gateway.new_array(jvm.java.lang.Class, 0))
+        method.setAccessible(True)
+        accumulator = method.invoke(node, gateway.new_array(jvm.java.lang.Object, 0))
+        accumulator.add(jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(row))

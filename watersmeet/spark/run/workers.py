@@ -13,9 +13,9 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from watersmeet.batch.fuse import output, pending
-from watersmeet.batch.intake_report import IntakeReport
 from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import IntakeReport
 from watersmeet.batch.worker import Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import Attempt, Blocks, Task, received

@@ -1,12 +1,13 @@
 """Spark's own expression trees: parsed by Spark, walked and rebuilt from Python, with positions in the text.
 
-Spark parses what the user wrote, so grammar, literals and settings are Spark's by construction.
+Spark parses what the user wrote, so grammar, literals and settings are Spark's by construction. Errors underline
+the part of the text that they are about, even if Spark was given an edited text.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +15,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, QueryContextType
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
+from sqlglot import exp
 
 from watersmeet.errors import SqlError
+from watersmeet.predicate.source import SqlNode
 from watersmeet.spark.run.workers import WORKER_DIED, is_death
 
 
@@ -231,3 +234,106 @@ class NodeBuilder:
     def null_if_raises(self, column: Column) -> Column:
         """Return a column that is NULL where computing it raises."""
         return self.column(self._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(self.node(column)))
+
+
+class ConditionText:
+    """The text of a `where`, and where in it each part stands."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def of(self, part: ParsedNode) -> str:
+        """Return the text of a part, with its parentheses."""
+        start, end = self._close(*part.span)
+        return self.text[start:end]
+
+    def span(self, node: SqlNode) -> tuple[int, int]:
+        """Return the start and end of a node."""
+        return node.meta["start"], node.meta["end"]
+
+    def closed_span(self, node: SqlNode) -> tuple[int, int]:
+        """Return the start and end of a node with its parentheses."""
+        return self._close(*self.span(node))
+
+    def arguments(self, call: exp.Anonymous) -> list[str]:
+        """Return the texts of a call's arguments."""
+        texts: list[str] = call.meta["arguments"]
+        return texts
+
+    def spark_span(self, span: tuple[int, int] | None) -> tuple[int, int]:
+        """Return a span from Spark; the whole text if Spark has none."""
+        return span or (0, len(self.text))
+
+    def error(self, problem: str, node: SqlNode | ParsedNode | None) -> SqlError:
+        """Return an error that underlines a part, or the whole text."""
+        whole = (0, len(self.text))
+        span = node.span if isinstance(node, ParsedNode) else whole if node is None else self.span(node)
+        return SqlError(problem, self.text, *self._close(*span))
+
+    def _close(self, start: int, end: int) -> tuple[int, int]:
+        """Widen a span to include both of each pair of parentheses that it includes one of."""
+        while (missing := _count_unbalanced(self.text[start:end]))[0] and (at := self.text.rfind("(", 0, start)) >= 0:
+            start = at
+        while missing[1] and (at := self.text.find(")", end)) >= 0:
+            end = at + 1
+            missing = _count_unbalanced(self.text[start:end])
+        return start, end
+
+
+class UnplacedText(ConditionText):
+    """The text of a condition that was not parsed from it: spans from Spark mean nothing in it."""
+
+    def spark_span(self, span: tuple[int, int] | None) -> tuple[int, int]:
+        """Return the span of the whole text."""
+        return 0, len(self.text)
+
+
+def _count_unbalanced(text: str) -> tuple[int, int]:
+    """Return how many parentheses a text closes without opening them, and opens without closing them."""
+    closed = opened = 0
+    for letter in text:
+        if letter == "(":
+            opened += 1
+        elif letter == ")":
+            closed, opened = closed + (opened == 0), max(0, opened - 1)
+    return closed, opened
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText:
+    """A text, and replacements of spans of it, which don't overlap.
+
+    >>> edited = EditedText("x + a.*", {(0, 1): "b.x", (4, 7): "a.y, a.z"})
+    >>> edited.result
+    'b.x + a.y, a.z'
+    >>> edited.original_span(6, 9), edited.original_span(4, 5)
+    ((4, 7), (2, 3))
+    """
+
+    text: str
+    replacements: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def result(self) -> str:
+        """The text with its replacements."""
+        pieces, at = [], 0
+        for (start, end), replacement in sorted(self.replacements.items()):
+            pieces += [self.text[at:start], replacement]
+            at = end
+        return "".join([*pieces, self.text[at:]])
+
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span of the text that a span of the result comes from; replaced spans count as a whole."""
+        return self._original_position(start, False), self._original_position(end, True)
+
+    def _original_position(self, position: int, is_end: bool) -> int:
+        """Return where a position was before the edits; inside a replacement, the start or end of what it replaced."""
+        shift = 0
+        for (start, end), replacement in sorted(self.replacements.items()):
+            first, last = start + shift, start + shift + len(replacement)
+            if position <= first and not (position == first and not is_end):
+                break
+            if position < last or (position == last and is_end):
+                return end if is_end else start
+            shift += len(replacement) - (end - start)
+        return position - shift

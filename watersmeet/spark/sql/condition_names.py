@@ -11,8 +11,7 @@ from watersmeet.predicate.values import find_predicate
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.run.frames import column_name
 from watersmeet.spark.sql import purity
-from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode
-from watersmeet.spark.sql.source_text import ConditionText
+from watersmeet.spark.sql.catalyst import ConditionText, NodeBuilder, ParsedNode
 
 STARS = frozenset({"UnresolvedStar", "UnresolvedStarExceptOrReplace"})
 ATTRIBUTE, VARIABLE, FUNCTION = "UnresolvedAttribute", "UnresolvedNamedLambdaVariable", "UnresolvedFunction"

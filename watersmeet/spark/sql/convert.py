@@ -29,8 +29,7 @@ from watersmeet.predicate.types import (
     YEAR_MONTH,
     Type,
 )
-from watersmeet.spark.sql.catalyst import ParsedNode
-from watersmeet.spark.sql.source_text import ConditionText
+from watersmeet.spark.sql.catalyst import ConditionText, ParsedNode
 
 BINARY_NODES: dict[str, type[SqlNode]] = {
     "And": exp.And, "Or": exp.Or, "EqualTo": exp.EQ, "LessThan": exp.LT, "LessThanOrEqual": exp.LTE,

@@ -21,10 +21,17 @@ from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.types import FRACTIONAL, INTEGRAL, from_arrow
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.run.frames import arrow_type, attempt_name, column_name, hidden_name, is_storable
-from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode, error_sentence, items, kind_of, without_error_log
+from watersmeet.spark.sql.catalyst import (
+    ConditionText,
+    NodeBuilder,
+    ParsedNode,
+    error_sentence,
+    items,
+    kind_of,
+    without_error_log,
+)
 from watersmeet.spark.sql.condition_names import STARS, ConditionNames
 from watersmeet.spark.sql.convert import literal
-from watersmeet.spark.sql.source_text import ConditionText
 from watersmeet.spark.sql.value_limits import ValueLimits
 
 NO_VALUES = STARS | {

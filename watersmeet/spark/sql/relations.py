@@ -21,13 +21,12 @@ from watersmeet.query.sql_joins import JoinKind
 from watersmeet.query.statement import JoinedStream, Relation, Statement
 from watersmeet.query.windows import Sliding
 from watersmeet.spark.api.define import Conditions, Join, JoinOptions, define
-from watersmeet.spark.api.output_columns import struct_of
 from watersmeet.spark.api.stream import Stream, stream
 from watersmeet.spark.run.frames import quote_name
-from watersmeet.spark.sql.catalyst import ParsedNode, parse
+from watersmeet.spark.sql.catalyst import ConditionText, ParsedNode, parse
 from watersmeet.spark.sql.condition_names import ATTRIBUTE, FUNCTION
 from watersmeet.spark.sql.dialect import dialect_of
-from watersmeet.spark.sql.source_text import ConditionText
+from watersmeet.spark.sql.select_columns import struct_of
 from watersmeet.spark.sql.statement_names import StatementNames, UsingColumn
 from watersmeet.spark.sql.where import conjuncts_of
 

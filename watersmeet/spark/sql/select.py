@@ -21,6 +21,7 @@ from watersmeet.query.query import RESULT_TIME, Output, Query
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.run.frames import quote_name
 from watersmeet.spark.sql.catalyst import (
+    EditedText,
     NodeBuilder,
     ParsedNode,
     error_sentence,
@@ -33,9 +34,7 @@ from watersmeet.spark.sql.catalyst import (
 )
 from watersmeet.spark.sql.condition_names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.sql.purity import NAMES as NILADIC
-from watersmeet.spark.sql.purity import is_by_clock, refuse_variables
-from watersmeet.spark.sql.source_text import EditedText
-from watersmeet.spark.sql.untrusted import check_plan, check_tree
+from watersmeet.spark.sql.purity import check_plan, check_tree, is_by_clock, refuse_variables
 from watersmeet.spark.sql.value_limits import UntrustedLimits
 
 PREFIX = "SELECT "

@@ -7,9 +7,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
 from watersmeet.predicate.source import Source
-from watersmeet.query.sql_tokens import CLOSE, OPEN
+from watersmeet.query.sql_joins import CLOSE, OPEN
 from watersmeet.spark.run.frames import quote_name
-from watersmeet.spark.sql.source_text import EditedText
+from watersmeet.spark.sql.catalyst import EditedText
 
 ENDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *CLOSE}
 """Tokens that end a value: a name behind it, without AS, is an alias."""

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.limits import limits
-from watersmeet.spark.run.widths import FIXED, width
 from watersmeet.spark.sql.catalyst import (
     NodeBuilder,
     ParsedNode,
@@ -29,6 +28,7 @@ from watersmeet.spark.sql.catalyst import (
 )
 from watersmeet.spark.sql.convert import is_built_in
 from watersmeet.spark.sql.value_bounds import (
+    FIXED,
     FORMATS,
     GROWERS,
     HOLDERS,
@@ -37,6 +37,7 @@ from watersmeet.spark.sql.value_bounds import (
     Arguments,
     format_size,
     parsed_size,
+    width,
 )
 
 NUMBER = "double"

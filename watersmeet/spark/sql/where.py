@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.predicate.column_conditions import fixed_column_of
-from watersmeet.predicate.conjunct_values import compared_values_of
+from watersmeet.predicate.conjunct_values import compared_values_of, fixed_column_of
 from watersmeet.predicate.expr import Expr, Refusal, error_sql
 from watersmeet.predicate.model import Column, ComparedValues, Conjunct, Dialect, FixedColumn, Gap, PythonPredicate
 from watersmeet.predicate.parse import parse_conjunct
@@ -30,7 +29,16 @@ from watersmeet.predicate.types import BOOLEAN
 from watersmeet.query.query import StreamSpec, Test
 from watersmeet.spark.run.frames import hidden_name
 from watersmeet.spark.sql import purity
-from watersmeet.spark.sql.catalyst import NodeBuilder, ParsedNode, error_sentence, items, parse, without_error_log
+from watersmeet.spark.sql.catalyst import (
+    ConditionText,
+    NodeBuilder,
+    ParsedNode,
+    UnplacedText,
+    error_sentence,
+    items,
+    parse,
+    without_error_log,
+)
 from watersmeet.spark.sql.column_writer import ColumnWriter
 from watersmeet.spark.sql.condition_names import ConditionNames
 from watersmeet.spark.sql.convert import Converter
@@ -38,8 +46,7 @@ from watersmeet.spark.sql.gaps import GapReader
 from watersmeet.spark.sql.hoist import ComputedColumn, Hoist, cannot_raise, collation
 from watersmeet.spark.sql.implicit_casts import warn_of_casts
 from watersmeet.spark.sql.map_keys import MapKeys
-from watersmeet.spark.sql.source_text import ConditionText, UnplacedText
-from watersmeet.spark.sql.untrusted import check_plan, check_tree
+from watersmeet.spark.sql.purity import check_plan, check_tree
 from watersmeet.spark.sql.value_limits import MakerLimits, UntrustedLimits
 
 COMPARISONS = frozenset({

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from watersmeet.metadata.constraint_state import MarkFile
+from watersmeet.metadata.constraints import MarkFile
 from watersmeet.spilling.units import Group, OwingBatch, Tally, Unit
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.manifest.view import HopView, StoredNotes, Usage

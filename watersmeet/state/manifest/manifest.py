@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.metadata.constraint_state import MARKS, ConstraintState, ConstraintStates
+from watersmeet.metadata.constraints import MARKS, ConstraintState, ConstraintStates
 from watersmeet.spilling.units import Ledger
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.manifest import documents, generations

@@ -3,18 +3,19 @@
 import errno
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.rows import Rows
+from watersmeet.limits import limits
+from watersmeet.state.chunks.chunk import Chunk, Rows
 from watersmeet.state.store import remote
+from watersmeet.state.store.budget import Cache, OpenChunks, RowsKey, Value, most_open
 from watersmeet.state.store.file_format import digest, read_batch
 from watersmeet.state.store.local_files import (
     files_below,
@@ -25,7 +26,6 @@ from watersmeet.state.store.local_files import (
     sync_bytes,
     sync_names,
 )
-from watersmeet.state.store.open_chunks import OpenChunks, RowsKey
 
 TRIES = 3
 """How often a remote file is fetched if its copy on this host vanishes."""
@@ -318,6 +318,27 @@ class Store:
         """Raise an ArrowInvalid if columns reach beyond their bytes, which Arrow itself doesn't check."""
         if self.confined:
             batch.validate(full=True)
+
+
+class FileCache(Generic[Value]):
+    """What a process has read from files of any store, up to a share of what it may keep open.
+
+    Args:
+        share: One part in so many.
+    """
+
+    def __init__(self, share: int) -> None:
+        self._values: Cache[tuple[str, str], Value] = Cache()
+        self._share = share
+
+    def load(self, store: Store, path: str, read: Callable[[], Value], size_of: Callable[[Value], int]) -> Value:
+        """Return what a file says; `read` is called if it hasn't been read, `size_of` for the bytes that this takes."""
+        most = most_open(store.open_bytes or limits().open_bytes, self._values.size) // self._share
+        return self._values.load((store.root, path), read, size_of, most)
+
+    def forget_missing(self) -> None:
+        """Drop what was read from files that have been removed."""
+        self._values.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def _map_file(path: Path) -> pa.Buffer:
