@@ -22,7 +22,7 @@ GROUPS = {
     "Joins": ("join", "sql", "stream", "table", "asof", "Join"),
     "Windows": ("tumbling", "hopping", "count"),
     "Predicates in Python": ("predicate",),
-    "Promises": ("key", "ordered", "clustered", "foreign_key", "punctuations", "between"),
+    "Constraints and punctuations": ("key", "ordered", "clustered", "foreign_key", "punctuations", "between"),
     "Running joins": ("JoinQuery", "Spill"),
     "Strategies": ("Auto", "PSP", "ATR", "CTR", "DSJ", "Hash", "Central"),
     "Advice": ("advise",),

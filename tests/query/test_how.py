@@ -292,6 +292,6 @@ def test_only_windows_let_state_go() -> None:
     assert [*Outlook(constrained).warn()] == [
         "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
         "Give it a window.",
-        "Stream 'a' promises key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
+        "Stream 'a' declares key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
     ]
     assert not Outlook(constrained).is_never_closed(1)

@@ -159,7 +159,8 @@ CHOICES = (
 )
 WINDOW = (
     "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] or "
-    "[ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+    "[ROWS 100], optionally with WATTR column; constraints may follow, each after a comma, such as "
+    "[ROWS 100, KEY (id)]."
 )
 
 NO_ALIAS = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."

@@ -95,16 +95,16 @@ class Outlook:
         if any(fields_of(other) == (constraint.parent.field,) for other in denying):
             return
         reason = f"nothing says that a value of {name} can no longer come if it never came"
-        remedy = f"Promise an order of, or punctuations on, {name}."
+        remedy = f"Declare an order of, or punctuations on, {name}."
         if parent.table:
-            reason = f"{parent.name} is a table, which promises nothing"
+            reason = f"{parent.name} is a table, which declares nothing"
             remedy = f"To find rows without a row of {parent.name}, use Spark's own left anti join."
         yield f"{self._subject(stream, constraint)}, by which no orphans will be found: {reason}. {remedy}"
 
     def _subject(self, stream: int, constraint: Constraint) -> str:
         """Return the beginning of a warning about a constraint."""
         name = self._query.streams[stream].name
-        return f"Stream '{name}' promises {self._query.describe_constraint(stream, constraint)}"
+        return f"Stream '{name}' declares {self._query.describe_constraint(stream, constraint)}"
 
     def _rules(self, stream: int) -> list[ClosingRule]:
         """Return the rules by which a stream is closed for partial results over all others."""
@@ -158,7 +158,7 @@ class Outlook:
         wishes += [f"that {self._query.name_of(order.more)} falls" for order in orders if order.less.stream == stream]
         for name, moves in self._bounded_columns(stream):
             wishes += [f"that {name} {moves}", f"punctuations on ranges of {name}"]
-        return f"Give it a window{''.join(f', or promise {each}' for each in dict.fromkeys(wishes))}."
+        return f"Give it a window{''.join(f', or declare {each}' for each in dict.fromkeys(wishes))}."
 
     def _bounded_columns(self, stream: int) -> Iterator[tuple[str, str]]:
         """Yield the columns that a stream bounds, and how they would have to move to let its tuples go."""

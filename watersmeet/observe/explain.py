@@ -140,7 +140,7 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
 def _explain_retention(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield a stream's constraints, what closes it for the tuples of others, and whether its own are kept for ever."""
     for constraint in query.streams[stream].constraints:
-        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "promises"
+        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "constraint"
         yield f"    {kind}: {query.describe_constraint(stream, constraint)}"
     yield from (f"    closed by {way}" for way in outlook.describe_closing(stream))
     if outlook.is_never_closed(stream):
