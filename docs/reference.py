@@ -170,8 +170,8 @@ def _arguments(command: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 def _spelled(action: argparse.Action) -> str:
     value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
-    shown = value if isinstance(value, str) else " ".join(value)
-    return " ".join(filter(None, [", ".join(action.option_strings), "" if action.nargs == 0 else shown]))
+    text = value if isinstance(value, str) else " ".join(value)
+    return " ".join(filter(None, [", ".join(action.option_strings), "" if action.nargs == 0 else text]))
 
 
 def _meaning(action: argparse.Action) -> str:

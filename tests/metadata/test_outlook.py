@@ -43,7 +43,7 @@ def warned(where: str, window: Window | None = None, **promises: tuple[Constrain
     return list(Outlook(query(where, window, **promises)).warn())
 
 
-GROWS = "has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs."
+GROWS = "has no window, and nothing ever removes its tuples: state will grow for as long as the join runs."
 
 
 def test_state_that_nothing_lets_go() -> None:
@@ -77,14 +77,14 @@ def test_promises_that_let_all_go() -> None:
 @pytest.mark.parametrize(
     ("promise", "said"),
     [
-        (Key((0,)), "key (a.id), which lets no state go: `where` equates a.id with no column"),
+        (Key((0,)), "key (a.id), which removes no state: `where` equates a.id with no column"),
         (
             Key((2, 3)),
-            "key (a.k, a.n), which lets no state go: `where` equates a.n with no column of another stream of ",
+            "key (a.k, a.n), which removes no state: `where` equates a.n with no column of another stream of ",
         ),
-        (SortOrder(0), "a.id rising, slack 0, which lets no state go: `where` bounds a.id with no column"),
-        (SortOrder(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which lets no state go"),
-        (Clustering(5, 2), "a.d clustered, slack 2, which lets no state go: `where` equates a.d"),
+        (SortOrder(0), "a.id rising, slack 0, which removes no state: `where` bounds a.id with no column"),
+        (SortOrder(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which removes no state"),
+        (Clustering(5, 2), "a.d clustered, slack 2, which removes no state: `where` equates a.d"),
         (
             FlaggedPunctuations(4, (Pattern(2, 2, 2), Pattern(0, 0, 2))),
             "a.end on a.k and a.id between a.id and a.k, effect by batch",
@@ -94,7 +94,7 @@ def test_promises_that_let_all_go() -> None:
 def test_promises_that_let_nothing_go(promise: Constraint, said: str) -> None:
     found = warned("a.k = b.k", Sliding(5), a=(promise,))
     assert len(found) == 1 and found[0].startswith(f"Stream 'a' declares {said}")
-    assert found[0].endswith("It only turns rows away.")
+    assert found[0].endswith("It only denies rows.")
 
 
 RANGES = FlaggedPunctuations(4, (Pattern(2, 2, 0),))
@@ -103,9 +103,9 @@ RANGES = FlaggedPunctuations(4, (Pattern(2, 2, 0),))
 def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
     assert warned("abs(a.k - b.k) <= 5", Sliding(5), a=(RANGES,), b=(Key((2,)),)) == []
     assert warned("a.k % 2 = b.k % 3", Sliding(5), a=(RANGES,)) == [
-        "Stream 'a' declares a.end on a.k between a.k and a.id, effect by batch, which lets no state go: `where` "
+        "Stream 'a' declares a.end on a.k between a.k and a.id, effect by batch, which removes no state: `where` "
         "equates a.k with no column of another stream of the same type (bigint), and with no constant, nor "
-        "does it bound it. It only turns rows away."
+        "does it bound it. It only denies rows."
     ]
     told = explain(query("abs(a.k - b.k) <= 5", b=(RANGES,)), PSP(1), Given()).splitlines()
     assert "    closed by `abs(a.k - b.k) <= 5` and punctuations of b.k" in told
@@ -142,7 +142,7 @@ def test_what_closes_a_stream_is_explained() -> None:
     assert told[told.index("  a: unbounded on ts, delay 5 microseconds") + 1 :][:3] == [
         "    constraint: key (a.k)",
         "    closed by `a.k = b.k` and the key of a.k",
-        "    its tuples are kept for ever",
+        "    its tuples are kept forever",
     ]
     assert told[told.index("  b: unbounded on ts, delay 5 microseconds") + 1 :][:2] == [
         "    constraint: b.id falling, slack 0",

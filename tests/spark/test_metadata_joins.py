@@ -376,7 +376,7 @@ def test_what_never_closes_is_said_at_the_start(
     join.explain()
     query.explain()
     told = capsys.readouterr().out.splitlines()
-    assert told.count("    nothing ever closes it") == told.count("    its tuples are kept for ever") == 4
+    assert told.count("    nothing ever closes it") == told.count("    its tuples are kept forever") == 4
     assert told.count("    constraint: a.id rising, slack 0") == 2
 
 

@@ -53,7 +53,7 @@ class Outlook:
         columns = superseding_columns(self._query).get(stream)
         if columns is not None:
             alike = " and ".join(map(self._query.name_of, columns))
-            yield f"a tuple goes once a newer one{f' with the same {alike}' if alike else ''} stands in for it"
+            yield f"a tuple leaves once a newer one{f' with the same {alike}' if alike else ''} supersedes it"
 
     def is_never_closed(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream for which tuples without a window wait."""
@@ -74,7 +74,7 @@ class Outlook:
         for at, stream in enumerate(self._query.streams):
             if self.is_endless(at):
                 yield (
-                    f"Stream '{stream.name}' has no window, and nothing ever lets its tuples go: state will grow for "
+                    f"Stream '{stream.name}' has no window, and nothing ever removes its tuples: state will grow for "
                     f"as long as the join runs. {self._suggest(at)}"
                 )
 
@@ -116,7 +116,7 @@ class Outlook:
         """Return why a constraint lets no state go."""
         subject = self._subject(stream, constraint)
         if self._query.optional:
-            return f"{subject}, which lets no state go: with how=, only windows do. It only turns rows away."
+            return f"{subject}, which removes no state: with how=, only windows do. It only denies rows."
         columns = [Column(stream, at) for at in fields_of(constraint)]
         free = [
             column
@@ -129,8 +129,8 @@ class Outlook:
         nor = "" if isinstance(constraint, SortOrder) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(constraint)) else ""
         return (
-            f"{subject}, which lets no state go: `where` {how} {names} with no column of another stream of the same "
-            f"type ({kinds}){nor}. It only turns rows away."
+            f"{subject}, which removes no state: `where` {how} {names} with no column of another stream of the same "
+            f"type ({kinds}){nor}. It only denies rows."
         )
 
     @property
