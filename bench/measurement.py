@@ -257,12 +257,12 @@ def _draw(path: Path, title: str, measurements: Sequence[Measurement]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = {m.name: m.seconds for m in reversed(measurements) if m.seconds is not None}
-    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(shown) + 1.5))
-    bars = axes.barh(list(shown), list(shown.values()))
-    axes.bar_label(bars, [f"{seconds:.1f} s" for seconds in shown.values()], padding=3)
+    by_name = {m.name: m.seconds for m in reversed(measurements) if m.seconds is not None}
+    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(by_name) + 1.5))
+    bars = axes.barh(list(by_name), list(by_name.values()))
+    axes.bar_label(bars, [f"{seconds:.1f} s" for seconds in by_name.values()], padding=3)
     axes.set(xscale="log", xlabel="seconds (log scale; less is better)", title=title)
-    axes.set_xlim(0.1, 5 * max(shown.values(), default=1.0))
+    axes.set_xlim(0.1, 5 * max(by_name.values(), default=1.0))
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

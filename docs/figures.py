@@ -269,7 +269,7 @@ PLACED: dict[str, tuple[Strategy, str]] = {
 }
 
 
-def settled(strategy: Strategy) -> tuple[StateView, Placement]:
+def settle(strategy: Strategy) -> tuple[StateView, Placement]:
     """Return the state and the placement after some seconds of even streams, one batch a second."""
     streams = tuple(StreamView(WINDOW * SECOND, None, 0, 0, WINDOW * SECOND, 10.0) for _ in STREAM)
     equalities = ((Column(0, 2), Column(1, 2)), (Column(1, 2), Column(2, 2)))
@@ -278,45 +278,45 @@ def settled(strategy: Strategy) -> tuple[StateView, Placement]:
     for second in range(NOW):
         layout = strategy.plan(state)
         old = [c for c in layout.assign_owners(state.chunks) if c.low >= (second - WINDOW) * SECOND]
-        chunks = (*old, *(chunk for stream in range(3) for chunk in written(layout.placement, stream, second)))
-        seen = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
-        state = replace(state, streams=(seen,) * 3, chunks=chunks)
+        chunks = (*old, *(chunk for stream in range(3) for chunk in write_chunks(layout.placement, stream, second)))
+        view = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
+        state = replace(state, streams=(view,) * 3, chunks=chunks)
         state = replace(state, notes=layout.keep(state))
     return state, strategy.plan(state).placement
 
 
-def written(chosen: Placement, stream: int, second: int) -> list[Chunk]:
+def write_chunks(placement: Placement, stream: int, second: int) -> list[Chunk]:
     """Return the chunks of a second of a stream, as an intake task would write them."""
-    found = []
+    chunks = []
     for half in (0, SECOND // 2):
         time = second * SECOND + half
-        start = int(chosen.starts(stream, np.array([time]))[0])
-        fields = tuple(column.field for column in chosen.stored_by(stream))
-        kinds = [Bucket(fields[0], chosen.nodes, n, fields) for n in range(chosen.nodes)] if fields else [WHOLE]
-        found += [
+        start = int(placement.starts(stream, np.array([time]))[0])
+        fields = tuple(column.field for column in placement.stored_by(stream))
+        kinds = [Bucket(fields[0], placement.nodes, n, fields) for n in range(placement.nodes)] if fields else [WHOLE]
+        chunks += [
             Chunk(
                 id=f"{stream}-{time}-{kind.number}",
                 stream=stream,
                 batch=second,
                 start=start,
-                end=start + chosen.slice_length(stream),
+                end=start + placement.slice_length(stream),
                 bucket=kind,
                 rows=5,
                 bytes=100,
                 low=time,
                 high=time + SECOND // 2 - 1,
-                owners=chosen.owners(stream, start, kind),
+                owners=placement.owners(stream, start, kind),
                 place=Place("", 0, 0, 0),
             )
             for kind in kinds
         ]
-    return found
+    return chunks
 
 
 def placement(name: str) -> Any:
     """Who keeps which tuples under a strategy, as its own code says, and where a new tuple probes."""
     strategy, words = PLACED[name]
-    state, chosen = settled(strategy)
+    state, layout = settle(strategy)
     figure, axis = canvas(9, 3.1)
     axis.text(2, 28.6, name, fontsize=14, weight="bold", va="center")
     axis.text(14, 28.5, words, fontsize=9.5, va="center")
@@ -335,7 +335,7 @@ def placement(name: str) -> Any:
     arrow(axis, (left, 3.4), (left + 72, 3.4), color=FAINT)
     axis.text(left, 1.6, f"{WINDOW} s ago", fontsize=8, va="center")
     axis.text(left + 70, 1.6, "now", fontsize=8, va="center", ha="right")
-    for node in range(chosen.nodes):
+    for node in range(layout.nodes):
         axis.add_patch(Rectangle((82.5, 20.8 - 4.4 * node), 2.2, 2.2, fc=RING[node], ec=INK, lw=0.6))
         axis.text(85.2, 21.9 - 4.4 * node, f"{node}", fontsize=9, va="center")
     axis.text(82.5, 24.8, "node", fontsize=8, va="center")

@@ -40,12 +40,12 @@ def page(spark: SparkSession) -> str:
             refused[reason].append(name)
         else:
             groups[group.removesuffix("_funcs").replace("_", " ") or "operators"].append(marked(name))
-    shown = [f"| {group} | {', '.join(sorted(names))} |" for group, names in sorted(groups.items())]
+    rows = [f"| {group} | {', '.join(sorted(names))} |" for group, names in sorted(groups.items())]
     left = [f"| {reason} | {', '.join(f'`{name}`' for name in sorted(names))} |" for reason, names in refused.items()]
     return (
         HEAD.format(version=spark.version)
         + "| group | functions |\n| --- | --- |\n"
-        + "\n".join(shown)
+        + "\n".join(rows)
         + "\n\n## Refused\n\nA condition can't contain these, wherever they appear:\n\n| because they | functions |\n| --- | --- |\n"
         + "\n".join(sorted(left))
         + "\n\nSubqueries, parameters, `${variables}` and texts such as `TIMESTAMP 'now'` are refused as well.\n"

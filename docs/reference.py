@@ -22,7 +22,7 @@ GROUPS = {
     "Joins": ("join", "sql", "stream", "table", "asof", "Join"),
     "Windows": ("tumbling", "hopping", "count"),
     "Predicates in Python": ("predicate",),
-    "Promises": ("key", "ordered", "clustered", "foreign_key", "punctuations", "between"),
+    "Constraints and punctuations": ("key", "ordered", "clustered", "foreign_key", "punctuations", "between"),
     "Running joins": ("JoinQuery", "Spill"),
     "Strategies": ("Auto", "PSP", "ATR", "CTR", "DSJ", "Hash", "Central"),
     "Advice": ("advise",),
@@ -170,8 +170,8 @@ def _arguments(command: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 def _spelled(action: argparse.Action) -> str:
     value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
-    shown = value if isinstance(value, str) else " ".join(value)
-    return " ".join(filter(None, [", ".join(action.option_strings), "" if action.nargs == 0 else shown]))
+    text = value if isinstance(value, str) else " ".join(value)
+    return " ".join(filter(None, [", ".join(action.option_strings), "" if action.nargs == 0 else text]))
 
 
 def _meaning(action: argparse.Action) -> str:

@@ -1,8 +1,8 @@
-"""Auctions, their bids and their payments, joined with no window: the streams themselves say what can no longer come.
+"""Auctions, their bids and their payments, joined without windows: the streams declare what can no longer come.
 
-Run it with `make demo-auctions`. Two hours of events are fed live in two minutes, to three joins side by side: one that
-is told that ids are keys and that a bid flagged `is_end` is the last of its auction, one that is told nothing, and one
-with one-hour windows. At the end a plain join over all that was fed says which of them found everything.
+Run it with `make demo-auctions`. Two hours of events are replayed in two minutes, into three joins side by side: one
+knows that ids are keys and that a bid flagged `is_end` is the last of its auction, one knows nothing, and one has
+one-hour windows. At the end, a plain join over the same rows shows which of them found everything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SPEED = 60
 """Seconds of event time in a second of the clock."""
 FILES = 4
-"""The most in a batch: one that takes long, as the first does, makes the next no larger than that."""
+"""The most files in a batch, so that the batch after a slow one, such as the first, does not grow without limit."""
 SCHEMAS = {
     "auctions": "id long, ts timestamp, seller int, category int",
     "bids": "auction long, ts timestamp, price long, bidder int, is_end boolean",
@@ -49,7 +49,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the demo runs on; times are of events."""
+    """The settings of the demo; times are event times."""
 
     folder: Path = Path("demo-output/auctions")
     rate: float = 1.0
@@ -64,18 +64,20 @@ SELECT = "auctions.id AS auction, bids.ts AS bid_ts, bids.price AS price, paymen
 
 
 def with_metadata(frames: Mapping[str, DataFrame]) -> wm.Join:
-    """Join with no window, and tell what is known of the streams."""
-    told: dict[str, dict[str, Any]] = {
+    """Join without windows, and declare what is known about the streams."""
+    declarations: dict[str, dict[str, Any]] = {
         "auctions": {"constraints": [wm.key("id")]},
         "bids": {"punctuations": wm.punctuations(flag="is_end", on="auction")},
         "payments": {"constraints": [wm.key("auction")]},
     }
-    streams = (wm.stream(name, frame, time="ts", delay="0 seconds", **told[name]) for name, frame in frames.items())
+    streams = (
+        wm.stream(name, frame, time="ts", delay="0 seconds", **declarations[name]) for name, frame in frames.items()
+    )
     return wm.join(*streams, where=WHERE, select=SELECT)
 
 
-def untold(frames: Mapping[str, DataFrame], window: str | None = None) -> wm.Join:
-    """Join and tell nothing; without a window all rows are kept for ever."""
+def without_metadata(frames: Mapping[str, DataFrame], window: str | None = None) -> wm.Join:
+    """Join without declaring anything; without a window, all rows are kept forever."""
     frames = {**frames, "bids": frames["bids"].where("NOT is_end")}
     streams = (wm.stream(name, frame, time="ts", delay="0 seconds", window=window) for name, frame in frames.items())
     return wm.join(*streams, where=WHERE, select=SELECT)
@@ -83,8 +85,8 @@ def untold(frames: Mapping[str, DataFrame], window: str | None = None) -> wm.Joi
 
 KINDS: dict[str, Callable[[Mapping[str, DataFrame]], wm.Join]] = {
     "with metadata": with_metadata,
-    "no metadata, no window": untold,
-    "one-hour windows": lambda frames: untold(frames, "1 hour"),
+    "no metadata, no window": without_metadata,
+    "one-hour windows": lambda frames: without_metadata(frames, "1 hour"),
 }
 METADATA = next(iter(KINDS))
 COLOURS = dict(zip(KINDS, ("#2a6f97", "#e07a5f", "#81b29a"), strict=True))
@@ -114,34 +116,34 @@ def results_of(settings: Settings, kind: str) -> Path:
 
 
 def make_folders(settings: Settings) -> None:
-    """Begin with empty folders, which the joins can watch from the start."""
-    for made in ("fed", "results", "checkpoints"):
-        shutil.rmtree(settings.folder / made, ignore_errors=True)
+    """Create empty folders, so that the joins can watch them from the start."""
+    for part in ("fed", "results", "checkpoints"):
+        shutil.rmtree(settings.folder / part, ignore_errors=True)
     for name in SCHEMAS:
         (settings.folder / "fed" / name).mkdir(parents=True)
 
 
 def feed_all(settings: Settings) -> float:
-    """Feed all events at their pace; return by how many seconds that fell behind."""
-    given = auctions(
+    """Feed all events at the chosen speed; return by how many seconds feeding fell behind."""
+    batches = auctions(
         settings.rate, settings.seconds, np.random.default_rng(0), seconds_per_batch=settings.seconds_per_file
     )
-    return feed(given, settings.folder / "fed", seconds_per_batch=settings.seconds_per_file, speed=SPEED)
+    return feed(batches, settings.folder / "fed", seconds_per_batch=settings.seconds_per_file, speed=SPEED)
 
 
-# -- the check: a plain join of all that was fed, no Watersmeet code
+# -- the check: a plain join of all rows, without any Watersmeet code
 
 
 def offline(settings: Settings) -> Ints:
     """Every result as (auction, time of the bid, price, amount), sorted."""
-    opened, bids, paid = (ds.dataset(settings.folder / "fed" / name).to_table() for name in SCHEMAS)
+    auction_rows, bids, payments = (ds.dataset(settings.folder / "fed" / name).to_table() for name in SCHEMAS)
     bids = bids.filter(pc.invert(bids["is_end"])).select(["auction", "ts", "price"])
-    found = bids.join(opened.select(["id"]), "auction", "id", "inner")
-    return _rows(found.join(paid.select(["auction", "amount"]), "auction", join_type="inner"), "ts")
+    sold = bids.join(auction_rows.select(["id"]), "auction", "id", "inner")
+    return _rows(sold.join(payments.select(["auction", "amount"]), "auction", join_type="inner"), "ts")
 
 
 def read_results(folder: Path) -> Ints:
-    """The same from what a join wrote; duplicates, if there were any, would show."""
+    """The same from what a join wrote; duplicates would show."""
     if not any(folder.glob("*.parquet")):
         return np.empty((0, 4), np.int64)
     return _rows(ds.dataset(folder).to_table(), "bid_ts")
@@ -159,7 +161,7 @@ History = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def minutes_of(batch: Mapping[str, Any]) -> float:
-    """How many minutes of events a join has seen the whole of."""
+    """How many minutes of events a join has seen completely."""
     if batch["watermark"] is None:
         return 0.0
     return max(0.0, (datetime.fromisoformat(batch["watermark"]).timestamp() * 1e6 - START) / MINUTE)
@@ -167,15 +169,15 @@ def minutes_of(batch: Mapping[str, Any]) -> float:
 
 @dataclass
 class View:
-    """The live view: a table on a terminal, a line every few seconds elsewhere."""
+    """The live view: a table in a terminal, a line every few seconds elsewhere."""
 
     console: Console
     settings: Settings
     every: float = 5.0
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
 
     def follow(self, queries: Mapping[str, wm.JoinQuery], feeding: threading.Thread) -> History:
-        """Show progress until all was fed and joined; return all of it."""
+        """Show progress until everything has been fed and joined; return all of it."""
         from rich.live import Live
 
         if self.console.is_terminal:
@@ -194,25 +196,25 @@ class View:
         return history
 
     def line(self, history: History) -> str:
-        """Say in a line what each join has in state."""
-        shown = (f"{kind}: {found[-1]['distinctRows']:,} rows" for kind, found in history.items() if found)
-        return f"{time.monotonic() - self.began:4.0f} s  " + ("   ".join(shown) or "starting")
+        """Return the size of each join's state in one line."""
+        sizes = (f"{kind}: {batches[-1]['distinctRows']:,} rows" for kind, batches in history.items() if batches)
+        return f"{time.monotonic() - self.start_time:4.0f} s  " + ("   ".join(sizes) or "starting")
 
     def table(self, history: History) -> Any:
-        """Draw what each join has read, found and kept."""
+        """Return a table of what each join has read, found and kept."""
         from rich.table import Table
 
-        table = Table(title=f"auctions, {time.monotonic() - self.began:.0f} s", title_justify="left", width=96)
+        table = Table(title=f"auctions, {time.monotonic() - self.start_time:.0f} s", title_justify="left", width=96)
         for heading in ("join", "minutes of events", "results", "rows in state", "batch"):
             table.add_column(heading, justify="left" if heading == "join" else "right")
-        for kind, found in history.items():
-            table.add_row(kind, *(self._figures(found) if found else ["starting"]))
+        for kind, batches in history.items():
+            table.add_row(kind, *(self._figures(batches) if batches else ["starting"]))
         return table
 
-    def _figures(self, found: Sequence[Mapping[str, Any]]) -> list[str]:
-        last, results = found[-1], sum(batch["outputRows"] for batch in found)
-        seen = f"{minutes_of(last):.0f} of {self.settings.seconds / 60:.0f}"
-        return [seen, f"{results:,}", f"{last['distinctRows']:,}", f"{last['durationMs']['total'] / 1000:.1f} s"]
+    def _figures(self, batches: Sequence[Mapping[str, Any]]) -> list[str]:
+        last, results = batches[-1], sum(batch["outputRows"] for batch in batches)
+        minutes = f"{minutes_of(last):.0f} of {self.settings.seconds / 60:.0f}"
+        return [minutes, f"{results:,}", f"{last['distinctRows']:,}", f"{last['durationMs']['total'] / 1000:.1f} s"]
 
 
 def _progress(queries: Mapping[str, wm.JoinQuery]) -> History:
@@ -222,7 +224,7 @@ def _progress(queries: Mapping[str, wm.JoinQuery]) -> History:
 # -- the picture
 
 
-def draw(path: Path, history: History, found: Mapping[str, int], wanted: int, title: str) -> None:
+def draw(path: Path, history: History, counts: Mapping[str, int], total: int, title: str) -> None:
     """Draw the rows in state over time, and how many results each join found."""
     import matplotlib
 
@@ -236,7 +238,7 @@ def draw(path: Path, history: History, found: Mapping[str, int], wanted: int, ti
     figure.text(0.06, 0.92, "Auctions ⋈ bids ⋈ payments", fontsize=21, weight="bold")
     figure.text(0.06, 0.86, title, fontsize=11)
     _draw_state(figure.add_subplot(parts[0], facecolor=PAPER), history)
-    _draw_found(figure.add_subplot(parts[1], facecolor=PAPER), found, wanted)
+    _draw_counts(figure.add_subplot(parts[1], facecolor=PAPER), counts, total)
     figure.savefig(path, dpi=130, facecolor=PAPER)
     plt.close(figure)
 
@@ -244,11 +246,11 @@ def draw(path: Path, history: History, found: Mapping[str, int], wanted: int, ti
 def _draw_state(axis: Any, history: History) -> None:
     axis.set_title("Rows in state", loc="left", fontsize=10.5, weight="bold", pad=8)
     for kind, batches in history.items():
-        seen = [batch for batch in batches if batch["watermark"] is not None]
-        rows = [batch["distinctRows"] for batch in seen]
+        dated = [batch for batch in batches if batch["watermark"] is not None]
+        rows = [batch["distinctRows"] for batch in dated]
         if rows:
             label = f"{kind}: {rows[-1]:,} at the end"
-            axis.plot([minutes_of(batch) for batch in seen], rows, color=COLOURS[kind], lw=2, label=label)
+            axis.plot([minutes_of(batch) for batch in dated], rows, color=COLOURS[kind], lw=2, label=label)
     axis.set_ylim(bottom=0)
     axis.set_xlabel("event time, minutes")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -256,15 +258,15 @@ def _draw_state(axis: Any, history: History) -> None:
     axis.margins(x=0.01)
 
 
-def _draw_found(axis: Any, found: Mapping[str, int], wanted: int) -> None:
-    axis.set_title(f"Results found, of {wanted:,}", loc="left", fontsize=10.5, weight="bold", pad=8)
-    kinds = [*found][::-1]
-    bars = axis.barh(kinds, [found[kind] for kind in kinds], color=[COLOURS[kind] for kind in kinds], height=0.55)
-    labels = ["all" if found[kind] == wanted else f"{wanted - found[kind]:,} lost" for kind in kinds]
+def _draw_counts(axis: Any, counts: Mapping[str, int], total: int) -> None:
+    axis.set_title(f"Results found, of {total:,}", loc="left", fontsize=10.5, weight="bold", pad=8)
+    kinds = [*counts][::-1]
+    bars = axis.barh(kinds, [counts[kind] for kind in kinds], color=[COLOURS[kind] for kind in kinds], height=0.55)
+    labels = ["all" if counts[kind] == total else f"{total - counts[kind]:,} lost" for kind in kinds]
     names = [f"{kind}: {label}" for kind, label in zip(kinds, labels, strict=True)]
     axis.bar_label(bars, names, label_type="center", color="white", weight="bold")
     axis.set_yticks([])
-    axis.set_xlim(0, max(1, wanted) * 1.02)
+    axis.set_xlim(0, max(1, total) * 1.02)
     axis.locator_params(axis="x", nbins=4)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
@@ -272,16 +274,16 @@ def _draw_found(axis: Any, found: Mapping[str, int], wanted: int) -> None:
 # -- putting it together
 
 
-def verdict(found: Mapping[str, Ints], wanted: Ints) -> tuple[bool, str]:
-    """Compare the results with metadata to the plain join's; return whether they are equal, and a sentence."""
-    equal = np.array_equal(found[METADATA], wanted)
-    others = "; ".join(f"{kind} finds {len(rows):,}" for kind, rows in found.items() if kind != METADATA)
-    how = "equal those of a plain join of all that was fed" if equal else "DIFFER from those of a plain join"
-    return equal, f"The {len(found[METADATA]):,} results with metadata {how}, {len(wanted):,}; {others}."
+def verdict(results: Mapping[str, Ints], reference: Ints) -> tuple[bool, str]:
+    """Compare the results with metadata to those of the plain join; return whether they are equal, and a sentence."""
+    equal = np.array_equal(results[METADATA], reference)
+    others = "; ".join(f"{kind} finds {len(rows):,}" for kind, rows in results.items() if kind != METADATA)
+    how = "equal those of a plain join over all rows" if equal else "DIFFER from those of a plain join"
+    return equal, f"The {len(results[METADATA]):,} results with metadata {how}, {len(reference):,}; {others}."
 
 
 def join_live(spark: SparkSession, settings: Settings, view: View) -> History:
-    """Feed events and join them meanwhile; return what the joins did."""
+    """Feed events while the joins run; return the progress of the joins."""
     make_folders(settings)
     queries = start(spark, settings)
     feeding = threading.Thread(target=feed_all, args=(settings,), daemon=True)
@@ -309,14 +311,14 @@ def run(settings: Settings) -> int:
         return 1
     finally:
         spark.stop()
-    wanted = offline(settings)
-    found = {kind: read_results(results_of(settings, kind)) for kind in KINDS}
-    equal, sentence = verdict(found, wanted)
+    reference = offline(settings)
+    results = {kind: read_results(results_of(settings, kind)) for kind in KINDS}
+    equal, sentence = verdict(results, reference)
     picture = settings.folder / "auctions.png"
     title = (
         f"{hours:g} hours of events, {settings.rate:g} new auctions a second, fed {SPEED} times as fast; local Spark."
     )
-    draw(picture, history, {kind: len(rows) for kind, rows in found.items()}, len(wanted), title)
+    draw(picture, history, {kind: len(rows) for kind, rows in results.items()}, len(reference), title)
     console.print(f"Picture: {picture}   Results: {settings.folder / 'results'}")
     console.print(sentence, style="bold green" if equal else "bold red")
     return 0 if equal else 1
@@ -324,12 +326,12 @@ def run(settings: Settings) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
-    about = "Join auctions, bids and payments with no window."
+    about = "Join auctions, bids and payments without windows."
     rate = Settings.rate, "auctions a second of event time"
-    given = command_line(about, rate, Settings.seconds, Settings.folder).parse_args(arguments)
+    options = command_line(about, rate, Settings.seconds, Settings.folder).parse_args(arguments)
     if not can_show("make demo-auctions"):
         return 2
-    return run(Settings(folder=given.output, rate=given.rate, seconds=given.seconds))
+    return run(Settings(folder=options.output, rate=options.rate, seconds=options.seconds))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Three cameras, one join: which images of three live streams show the same scene within ten seconds?
 
-Run it with `make demo`. The images are made here, so nothing is downloaded. They arrive as a Poisson process and up to
+Run it with `make demo`. The images are generated, so nothing is downloaded. They arrive as a Poisson process and up to
 two seconds out of order. Spark streams them from files, Watersmeet joins them by comparing every byte of two images
-(the expensive predicate of the PSP paper), and a brute force in plain NumPy says at the end whether the results are
-right.
+(the expensive predicate of the PSP paper), and a brute-force check in plain NumPy says at the end whether the results
+are right.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the demo runs on."""
+    """The settings of the demo."""
 
     folder: Path = Path("demo-output")
     rate: float = 5.0
@@ -99,8 +99,8 @@ def start(spark: SparkSession, settings: Settings) -> wm.JoinQuery:
 
 
 def record(settings: Settings) -> int:
-    """Let each camera take its images and write them, in the order in which they arrive; return how many there are."""
-    taken = 0
+    """Generate the images of each camera and write them in order of arrival; return how many there are."""
+    images_taken = 0
     for number, name in enumerate(CAMERAS):
         rng = np.random.default_rng(number)
         table = images(settings.rate, settings.seconds, settings.pixels, rng)
@@ -109,8 +109,8 @@ def record(settings: Settings) -> int:
         table = table.append_column("arrival", pa.array(arrival, pa.timestamp("us", "UTC")))
         table = table.take(pa.array(np.argsort(arrival, kind="stable")))
         write(table, settings.folder / "cameras" / name, settings.seconds_per_file, time_column="arrival")
-        taken += table.num_rows
-    return taken
+        images_taken += table.num_rows
+    return images_taken
 
 
 @dataclass(frozen=True)
@@ -128,22 +128,22 @@ class Camera:
         return Camera(ts, np.frombuffer(b"".join(table["img"].to_pylist()), np.uint8).reshape(len(ts), -1))
 
 
-# -- the check: brute force, no Watersmeet code, straight from the definition
+# -- the check: brute force, straight from the definition, without any Watersmeet code
 
 
 def brute_force(cameras: Sequence[Camera]) -> Ints:
     """Every result as (id, id, id, T), sorted: T is the latest time, and every member is less than WINDOW before it."""
     gate, yard, road = cameras
     first, second = _alike(gate, yard), _alike(yard, road)
-    found = []
+    blocks = []
     for middle in range(len(yard.ts)):
         left, right = np.flatnonzero(first[:, middle]), np.flatnonzero(second[middle])
         a, c = (side.ravel() for side in np.meshgrid(left, right, indexing="ij"))
         times = np.stack([gate.ts[a], np.full(len(a), yard.ts[middle]), road.ts[c]])
         latest = times.max(axis=0)
         good = (latest - times < WINDOW * SECOND).all(axis=0)
-        found.append(np.stack([a, np.full(len(a), middle), c, latest], axis=1)[good])
-    return in_order(np.concatenate([np.empty((0, 4), np.int64), *found]))
+        blocks.append(np.stack([a, np.full(len(a), middle), c, latest], axis=1)[good])
+    return in_order(np.concatenate([np.empty((0, 4), np.int64), *blocks]))
 
 
 def _alike(one: Camera, other: Camera) -> NDArray[np.bool_]:
@@ -157,7 +157,7 @@ def _alike(one: Camera, other: Camera) -> NDArray[np.bool_]:
 
 
 def read_results(folder: Path) -> Ints:
-    """The join's output as (id, id, id, T), sorted; duplicates, if there were any, would show."""
+    """The join's output as (id, id, id, T), sorted; duplicates would show."""
     if not any(folder.glob("*.parquet")):
         return np.empty((0, 4), np.int64)
     table = ds.dataset(folder).to_table()
@@ -175,12 +175,12 @@ def in_order(rows: Ints) -> Ints:
 
 @dataclass
 class View:
-    """The live view: a panel on a terminal, a line a batch elsewhere."""
+    """The live view: a panel in a terminal, a line per batch elsewhere."""
 
     console: Console
     settings: Settings
-    shown: int = 0
-    began: float = field(default_factory=time.monotonic)
+    lines_printed: int = 0
+    start_time: float = field(default_factory=time.monotonic)
 
     def follow(self, query: wm.JoinQuery) -> list[Mapping[str, Any]]:
         """Show progress until the query ends; return all of it."""
@@ -202,16 +202,16 @@ class View:
         return query.progress
 
     def _lines(self, history: Sequence[Mapping[str, Any]]) -> None:
-        for batch in history[self.shown :]:
+        for batch in history[self.lines_printed :]:
             nodes = " ".join(str(node["rows"]) for node in batch["nodes"])
             self.console.print(
                 f"batch {batch['batchId']:2}  tuples {sum(batch['inputRows'].values()):3}  "
                 f"results {batch['outputRows']:5}  state per node {nodes}  {batch['durationMs']['total'] / 1000:.1f} s"
             )
-        self.shown = len(history)
+        self.lines_printed = len(history)
 
     def panel(self, history: Sequence[Mapping[str, Any]]) -> Any:
-        """Draw what is known so far."""
+        """Return a panel with the figures so far."""
         from rich.console import Group
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
@@ -227,7 +227,7 @@ class View:
             _fact("results", f"{sum(batch['outputRows'] for batch in history):,}"),
             _fact("in state", f"{last['stateRows']:,} tuples" if last else "nothing yet"),
             _fact("batch time", f"{last['durationMs']['total'] / 1000:.1f} s" if last else "starting workers"),
-            _fact("elapsed", f"{time.monotonic() - self.began:.0f} s"),
+            _fact("elapsed", f"{time.monotonic() - self.start_time:.0f} s"),
         )
         rows = [node["rows"] for node in last["nodes"]] if last else [0] * self.settings.nodes
         ring = Table.grid(padding=(0, 1))
@@ -236,8 +236,8 @@ class View:
             bar = ProgressBar(total=max(1, *rows), completed=count, width=36, complete_style="cyan", style="grey23")
             ring.add_row(Text(f"node {node}", "bold"), bar, Text(f"{count:4} tuples{place}", "dim"))
         spark = Text.assemble(("results per batch ", "dim"), (_sparkline([b["outputRows"] for b in history]), "green"))
-        done = ProgressBar(total=self.settings.batches, completed=len(history), width=None, complete_style="green")
-        body = Group(done, Text(), Text(), facts, Text(), ring, Text(), spark)
+        progress = ProgressBar(total=self.settings.batches, completed=len(history), width=None, complete_style="green")
+        body = Group(progress, Text(), Text(), facts, Text(), ring, Text(), spark)
         return Panel(
             body,
             title="three cameras, one join",
@@ -317,17 +317,17 @@ def _title(axis: Any, text: str) -> None:
 
 
 def _picks(cameras: Sequence[Camera], results: Ints, count: int) -> list[Ints]:
-    """Results of clearly different scenes, to be shown."""
-    picked: list[Ints] = []
+    """Return a few results with clearly different scenes, to be drawn."""
+    picks: list[Ints] = []
     colours: list[NDArray[np.float64]] = []
     for row in results[np.random.default_rng(4).permutation(len(results))[:4000]]:
         colour = _colour(cameras[0], int(row[0]))
         if all(np.abs(colour - other).max() > 0.06 for other in colours):
-            picked.append(row)
+            picks.append(row)
             colours.append(colour)
-        if len(picked) == count:
+        if len(picks) == count:
             break
-    return picked
+    return picks
 
 
 def _colour(camera: Camera, image: int) -> NDArray[np.float64]:
@@ -353,7 +353,7 @@ def _draw_matches(figure: Any, place: Any, settings: Settings, cameras: Sequence
 
 
 def _draw_streams(axis: Any, cameras: Sequence[Camera], results: Ints) -> None:
-    _title(axis, "Images in time, each a dot in its own mean colour; lines are a sample of the results")
+    _title(axis, "Images over time, each a dot in its mean colour; lines are a sample of the results")
     lanes = (2.0, 1.0, 0.0)
     sample = results[np.random.default_rng(7).permutation(len(results))[:200]]
     for row in sample:
@@ -401,14 +401,14 @@ def _draw_state(axis: Any, history: Sequence[Mapping[str, Any]]) -> None:
 def _draw_time(axis: Any, history: Sequence[Mapping[str, Any]], settings: Settings) -> None:
     _title(axis, "Seconds a batch takes")
     batches = [batch["batchId"] for batch in history]
-    took = [batch["durationMs"]["total"] / 1000 for batch in history]
-    axis.bar(batches, took, width=0.86, color="#81b29a")
+    seconds = [batch["durationMs"]["total"] / 1000 for batch in history]
+    axis.bar(batches, seconds, width=0.86, color="#81b29a")
     axis.axhline(settings.seconds_per_file, color=INK, lw=1, ls=(0, (4, 3)))
-    note = f"a batch brings {settings.seconds_per_file:g} s of events: below, the join keeps up"
+    note = f"a batch brings {settings.seconds_per_file:g} s of events: below this line, the join keeps up"
     axis.text(len(batches) - 0.5, settings.seconds_per_file, note, fontsize=7.5, ha="right", va="bottom")
-    axis.set_ylim(0, max(*took, settings.seconds_per_file) * 1.12)
-    if took and took[0] == max(took):
-        axis.annotate("the first batch\nstarts Python", (0.55, took[0] * 0.86), fontsize=7.5)
+    axis.set_ylim(0, max(*seconds, settings.seconds_per_file) * 1.12)
+    if seconds and seconds[0] == max(seconds):
+        axis.annotate("the first batch\nstarts Python", (0.55, seconds[0] * 0.86), fontsize=7.5)
     axis.set_xlabel("batch")
     axis.margins(x=0.01)
 
@@ -418,19 +418,19 @@ def _draw_time(axis: Any, history: Sequence[Mapping[str, Any]], settings: Settin
 
 @contextlib.contextmanager
 def standard_error_to(path: Path) -> Iterator[None]:
-    """Send standard error to a file; the JVM started meanwhile keeps writing there."""
-    kept = os.dup(2)
+    """Redirect standard error to a file; a JVM started meanwhile keeps writing there."""
+    original = os.dup(2)
     with open(path, "ab") as log:
         os.dup2(log.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 def start_spark(log: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a quiet local Spark whose own log goes to a file; more settings of Spark's may be given."""
+    """Start a quiet local Spark that logs to a file; `settings` are additional settings of Spark."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -451,17 +451,18 @@ def start_spark(log: Path, settings: Mapping[str, str] | None = None) -> SparkSe
     return spark
 
 
-def verdict(results: Ints, wanted: Ints) -> tuple[bool, str]:
-    """Compare the join's results with the brute force's; return whether they are equal, and a sentence."""
-    if np.array_equal(results, wanted):
+def verdict(results: Ints, reference: Ints) -> tuple[bool, str]:
+    """Compare the join's results with the brute-force ones; return whether they are equal, and a sentence."""
+    if np.array_equal(results, reference):
         return True, (
-            f"The results equal the oracle's: {len(wanted):,} results (three image ids and a time each) from a brute "
-            "force in NumPy over the same files, identical, none missing, none twice."
+            f"The results equal the oracle's: {len(reference):,} results (three image ids and a time each) from a "
+            "brute force in NumPy over the same files: identical, none missing, none duplicated."
         )
-    ours, theirs = {*map(tuple, results.tolist())}, {*map(tuple, wanted.tolist())}
+    ours, theirs = {*map(tuple, results.tolist())}, {*map(tuple, reference.tolist())}
     return False, (
-        f"The results DIFFER from the oracle's: {len(results):,} results against {len(wanted):,}; "
-        f"{len(theirs - ours):,} are missing, {len(ours - theirs):,} are wrong, {len(results) - len(ours):,} are twice."
+        f"The results DIFFER from the oracle's: {len(results):,} results against {len(reference):,}; "
+        f"{len(theirs - ours):,} are missing, {len(ours - theirs):,} are wrong, "
+        f"{len(results) - len(ours):,} are duplicates."
     )
 
 
@@ -470,15 +471,15 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     console, began = Console(highlight=False, soft_wrap=True), time.monotonic()
-    for made in ("cameras", "results", "checkpoint"):
-        shutil.rmtree(settings.folder / made, ignore_errors=True)
+    for part in ("cameras", "results", "checkpoint"):
+        shutil.rmtree(settings.folder / part, ignore_errors=True)
     settings.folder.mkdir(parents=True, exist_ok=True)
     log = settings.folder / "spark.log"
     log.unlink(missing_ok=True)
     console.print("Watersmeet demo: three camera streams, joined by image similarity on Spark.")
     taken = record(settings)
     console.print(
-        f"{taken:,} images of {settings.pixels:,} pixels, {settings.rate:g} a second and camera, "
+        f"{taken:,} images of {settings.pixels:,} pixels, {settings.rate:g} per second and camera, "
         f"up to {DISORDER} s out of order. Starting Spark ..."
     )
     try:
@@ -495,7 +496,7 @@ def run(settings: Settings) -> int:
         spark.stop()
     results = read_results(settings.folder / "results")
     show_some(console, results)
-    console.print("Checking against a brute force ...")
+    console.print("Checking the results by brute force ...")
     cameras = [Camera.read(settings.folder / "cameras" / name) for name in CAMERAS]
     equal, sentence = verdict(results, brute_force(cameras))
     picture = settings.folder / "demo.png"
@@ -507,23 +508,23 @@ def run(settings: Settings) -> int:
 
 
 def command_line(about: str, rate: tuple[float, str], seconds: float, folder: Path) -> argparse.ArgumentParser:
-    """Return a parser of what any demo can be told.
+    """Return a parser for the options that all demos share.
 
     Args:
         about: What the demo does.
-        rate: Its rate by default, and what it is of.
-        seconds: The length of event time by default.
-        folder: Where results and picture go by default.
+        rate: The default rate, and its unit.
+        seconds: The default length in event time.
+        folder: The default folder for results and picture.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--rate", type=float, default=rate[0], help=rate[1])
-    parser.add_argument("--seconds", type=float, default=seconds, help="length of event time")
+    parser.add_argument("--seconds", type=float, default=seconds, help="length in event time")
     parser.add_argument("--output", type=Path, default=folder, help="folder for results and picture")
     return parser
 
 
 def can_show(target: str) -> bool:
-    """Tell whether what a demo draws with is installed; if not, say how to get it."""
+    """Tell whether the libraries that a demo draws with are installed; if not, print how to install them."""
     for module in ("rich", "matplotlib"):
         try:
             __import__(module)
@@ -535,14 +536,14 @@ def can_show(target: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
-    rate = Settings.rate, "images a second and camera"
+    rate = Settings.rate, "images per second and camera"
     about = "Join three camera streams by image similarity."
     parser = command_line(about, rate, Settings.seconds, Settings.folder)
     parser.add_argument("--nodes", type=int, default=Settings.nodes, help="nodes of the ring")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if not can_show("make demo"):
         return 2
-    return run(Settings(folder=given.output, rate=given.rate, seconds=given.seconds, nodes=given.nodes))
+    return run(Settings(folder=options.output, rate=options.rate, seconds=options.seconds, nodes=options.nodes))
 
 
 if __name__ == "__main__":

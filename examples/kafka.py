@@ -2,7 +2,7 @@
 
 Run it with `make demo-kafka`. It starts a broker on this machine, without a container, sends quotes of three exchanges
 to three topics of two partitions each, up to a second out of order, and reads the results back from their topic as they
-come. At the end a brute force in NumPy over all that was sent says whether they are right.
+arrive. At the end, a brute-force check in NumPy over all quotes says whether they are right.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ RESULTS = "falls"
 PARTITIONS = 2
 WINDOW, DISORDER, GAP = 3.0, 1.0, 0.6
 TICK = 0.05
-"""Seconds between two sendings."""
+"""Seconds between two rounds of sending."""
 QUIET = 5.0
-"""Seconds without a result, once all was sent, after which none is waited for any more."""
+"""How many seconds to wait for another result once everything has been sent."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the demo runs on; the rate is that of each topic."""
+    """The settings of the demo; the rate is per topic."""
 
     folder: Path = Path("demo-output/kafka")
     rate: float = 100.0
@@ -102,12 +102,12 @@ def start(spark: SparkSession, address: str, folder: Path) -> wm.JoinQuery:
 
 @dataclass
 class Feed:
-    """Sends quotes at their pace, and remembers them.
+    """Sends quotes at the given rate, and remembers them.
 
     Attributes:
-        to: Where they are sent.
-        settings: How many, for how long.
-        sent: For each topic the time and the price of what was sent, by id.
+        to: The client that sends them.
+        settings: How many are sent, and for how long.
+        sent: For each topic, time and price of the quotes sent so far, by id.
         end: Set to stop early.
     """
 
@@ -117,13 +117,13 @@ class Feed:
     end: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Send all, then return."""
-        rng, began, due = np.random.default_rng(0), time.time(), 0.0
-        while due < self.settings.seconds and not self.end.wait(max(0.0, began + due - time.time())):
+        """Send all quotes, then return."""
+        rng, start_time, offset = np.random.default_rng(0), time.time(), 0.0
+        while offset < self.settings.seconds and not self.end.wait(max(0.0, start_time + offset - time.time())):
             for topic in TOPICS:
                 for _ in range(rng.poisson(self.settings.rate * TICK)):
                     self._send(topic, rng)
-            due += TICK
+            offset += TICK
         self.to.flush()
 
     def _send(self, topic: str, rng: np.random.Generator) -> None:
@@ -136,7 +136,7 @@ class Feed:
 
 
 def iso(moment: float) -> str:
-    """Return a time as JSON holds it, in UTC."""
+    """Return a time as text for JSON, in UTC."""
     whole = round(moment * 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole // 1000)) + f".{whole % 1000:03d}Z"
 
@@ -151,22 +151,22 @@ class Fall(NamedTuple):
 
 @dataclass
 class Results:
-    """What has come to the topic of results, with how long each took.
+    """The results read from their topic, and how long each took.
 
     Attributes:
-        read: Where it is read from.
-        found: The results by their keys.
+        read: The reader of the topic.
+        by_key: The results by key.
         records: How many records there were.
-        latencies: When each came, and the seconds since its last quote was sent.
+        latencies: When each result arrived, and the seconds since its last quote was sent.
     """
 
     read: Reader
-    found: dict[str, Fall] = field(default_factory=dict)
+    by_key: dict[str, Fall] = field(default_factory=dict)
     records: int = 0
     latencies: list[tuple[float, float]] = field(default_factory=list)
 
     def poll(self) -> bool:
-        """Take what has come; return whether there was something."""
+        """Read the records that have arrived; return whether there were any."""
         records = self.read.poll()
         now = time.time()
         for record in records:
@@ -176,28 +176,28 @@ class Results:
     def _take(self, record: Record, now: float) -> None:
         row = json.loads(record.value)
         self.records += 1
-        self.found[record.key or ""] = Fall(row["london"], row["newyork"], row["tokyo"])
+        self.by_key[record.key or ""] = Fall(row["london"], row["newyork"], row["tokyo"])
         self.latencies.append((now, now - row["sent"] / 1000))
 
     def percentiles(self, since: float = 0.0) -> tuple[float, float] | None:
-        """Return the median and the 95th percentile of the latencies of what came since then, if anything did."""
-        some = [took for came, took in self.latencies if came >= since]
-        return (float(np.percentile(some, 50)), float(np.percentile(some, 95))) if some else None
+        """Return the median and the 95th percentile of the latencies since a time, or None if there are none."""
+        latencies = [latency for arrival, latency in self.latencies if arrival >= since]
+        return (float(np.percentile(latencies, 50)), float(np.percentile(latencies, 95))) if latencies else None
 
 
-# -- the check: brute force, no Watersmeet code, straight from the definition
+# -- the check: brute force, straight from the definition, without any Watersmeet code
 
 
 def brute_force(sent: Mapping[str, Sequence[tuple[float, float]]]) -> set[Fall]:
     """Every result; each member is less than WINDOW before the latest."""
     first, second, third = (np.array(sent[topic], dtype=np.float64).reshape(-1, 2) for topic in TOPICS)
-    found = set[Fall]()
+    falls = set[Fall]()
     for middle, (moment, price) in enumerate(second):
         left = np.flatnonzero(_apart(first[:, 0], moment) & (first[:, 1] > price + GAP))
         right = np.flatnonzero(_apart(third[:, 0], moment) & (price > third[:, 1] + GAP))
         near = _apart(first[left, 0][:, None], third[right, 0][None, :])
-        found |= {Fall(int(left[a]), middle, int(right[c])) for a, c in np.argwhere(near)}
-    return found
+        falls |= {Fall(int(left[a]), middle, int(right[c])) for a, c in np.argwhere(near)}
+    return falls
 
 
 def _apart(one: NDArray[np.float64], two: NDArray[np.float64] | float) -> NDArray[np.bool_]:
@@ -211,7 +211,7 @@ def _apart(one: NDArray[np.float64], two: NDArray[np.float64] | float) -> NDArra
 
 @dataclass(frozen=True)
 class View:
-    """Says how it goes: on a terminal live, elsewhere in a line every few seconds."""
+    """Shows progress: live in a terminal, in a line every few seconds elsewhere."""
 
     console: Console
     feed: Feed
@@ -233,28 +233,28 @@ class View:
                     last_line = time.monotonic()
 
     def _behind(self) -> bool:
-        """Tell whether the join has quotes to read yet."""
-        read = sum(sum(batch["inputRows"].values()) for batch in self.query.progress)
-        return read < sum(map(len, self.feed.sent.values()))
+        """Tell whether the join has yet to read some of the quotes."""
+        rows_read = sum(sum(batch["inputRows"].values()) for batch in self.query.progress)
+        return rows_read < sum(map(len, self.feed.sent.values()))
 
     def line(self) -> str:
-        """Say what there is so far, and what the last results took."""
+        """Return a line with the counts so far and the latency of recent results."""
         sent = sum(map(len, self.feed.sent.values()))
         last, history = self.results.percentiles(time.time() - QUIET), self.query.progress
-        took = f"  from quote to result: p50 {last[0]:.1f} s, p95 {last[1]:.1f} s" if last else ""
+        latencies = f"  from quote to result: p50 {last[0]:.1f} s, p95 {last[1]:.1f} s" if last else ""
         batch = f"  last batch: {history[-1]['durationMs']['total'] / 1000:.1f} s" if history else ""
-        return f"{sent:6,} quotes sent  {len(self.results.found):6,} results{took}{batch}"
+        return f"{sent:6,} quotes sent  {len(self.results.by_key):6,} results{latencies}{batch}"
 
 
-def verdict(results: Results, wanted: set[Fall]) -> tuple[bool, str]:
-    """Compare what came with what should have; return whether it is right, and a sentence."""
-    found = sorted(results.found.values())
-    if found == sorted(wanted):
+def verdict(results: Results, reference: set[Fall]) -> tuple[bool, str]:
+    """Compare the results with the brute-force ones; return whether they are equal, and a sentence."""
+    falls = sorted(results.by_key.values())
+    if falls == sorted(reference):
         return True, (
-            f"The results equal the oracle's: {len(wanted):,} from a brute force in NumPy over all quotes, none "
-            f"missing, none under two ids; {results.records - len(found)} records came twice, under the same id."
+            f"The results equal the oracle's: {len(reference):,} from a brute force in NumPy over all quotes, none "
+            f"missing, none under two ids; {results.records - len(falls)} records were duplicates, under the same id."
         )
-    missing, extra = len(wanted - {*found}), len(found) - len(wanted & {*found})
+    missing, extra = len(reference - {*falls}), len(falls) - len(reference & {*falls})
     return False, f"The results DIFFER from the oracle's: {missing} missing, {extra} too many."
 
 
@@ -267,8 +267,8 @@ def run(settings: Settings) -> int:
 
     console = Console(highlight=False)
     folder = settings.folder.resolve()
-    for made in ("broker", "checkpoint"):
-        shutil.rmtree(folder / made, ignore_errors=True)
+    for part in ("broker", "checkpoint"):
+        shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     jars = connector_jars(console.print)
     console.print("Starting a Kafka broker and Spark ...")
@@ -278,13 +278,13 @@ def run(settings: Settings) -> int:
         to.make(RESULTS, PARTITIONS, cleanup_policy="compact")
         spark = start_spark(folder / "spark.log", {"spark.jars": ",".join(map(str, jars))})
         try:
-            return _joined(console, spark, settings, broker, to)
+            return _run_join(console, spark, settings, broker, to)
         finally:
             spark.stop()
 
 
-def _joined(console: Console, spark: SparkSession, settings: Settings, broker: Broker, to: Client) -> int:
-    began = time.time()
+def _run_join(console: Console, spark: SparkSession, settings: Settings, broker: Broker, to: Client) -> int:
+    start_time = time.time()
     query = start(spark, broker.address, settings.folder.resolve())
     feed, results = Feed(to, settings), Results(to.reader(RESULTS, PARTITIONS))
     feeding = threading.Thread(target=feed.run, daemon=True)
@@ -300,25 +300,25 @@ def _joined(console: Console, spark: SparkSession, settings: Settings, broker: B
         return 1
     right, sentence = verdict(results, brute_force(feed.sent))
     console.print(f"[{'green' if right else 'red'}]{sentence}[/]")
-    steady = results.percentiles(began + settings.seconds / 3) or (0.0, 0.0)
+    steady = results.percentiles(start_time + settings.seconds / 3) or (0.0, 0.0)
     late = sum(batch["lateRows"] for batch in query.progress)
     console.print(
-        f"From the moment the last quote of a result was sent until the result was read from its topic: p50 "
-        f"{steady[0]:.2f} s, p95 {steady[1]:.2f} s (without the first third, in which Spark warms up). {late} quotes "
-        f"were late. The results are in topic {RESULTS!r} of a broker that ends now; docs/kafka.md says how to do this "
-        "with yours."
+        f"Time from sending the last quote of a result to reading the result from its topic: p50 "
+        f"{steady[0]:.2f} s, p95 {steady[1]:.2f} s (leaving out the first third, in which Spark warms up). {late} "
+        f"quotes were late. The results are in topic {RESULTS!r} of a broker that stops now; docs/kafka.md says how to "
+        "do this with your own."
     )
     return 0 if right else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
-    about, rate = "Join three Kafka topics into a fourth.", (Settings.rate, "quotes a second and topic")
-    given = command_line(about, rate, Settings.seconds, Settings.folder).parse_args(arguments)
+    about, rate = "Join three Kafka topics into a fourth.", (Settings.rate, "quotes per second and topic")
+    options = command_line(about, rate, Settings.seconds, Settings.folder).parse_args(arguments)
     if not can_show("make demo-kafka"):
         return 2
     try:
-        return run(Settings(given.output, given.rate, given.seconds))
+        return run(Settings(options.output, options.rate, options.seconds))
     except MissingTool as missing:
         print(f"The demo {missing}.", file=sys.stderr)
         return 2

@@ -1,12 +1,13 @@
 """A news feed as XML: which keywords do readers look at?
 
-One stream tells of news items, the other of who reads them. An item is watched while it is among the ten latest; then
-the access stream says that no more records of it will come. An item comes once. With these two promises the join needs
-no window: an item is let go after its punctuation, a record once its item has come. The feed is that of Ding,
-Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator" (2003), section 2.
+One stream has news items, the other records of who reads them. An item is watched while it is among the ten latest;
+then a punctuation in the access stream says that no more records of it will follow. Each item occurs once. With this
+punctuation and this key, the join needs no window: an item leaves the state after its punctuation, a record once its
+item has arrived. The feed is that of Ding, Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator"
+(2003), section 2.
 
-Run it with `.venv/bin/python examples/news.py`. It makes its own data in a temporary folder, and Spark's own source
-reads them.
+Run it with `.venv/bin/python examples/news.py`. It generates its data in a temporary folder and reads them with
+Spark's own source.
 """
 
 import os
@@ -27,13 +28,13 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS, LATEST, RECORDS = 40, 10, 6
-"""News, one a minute; how many of them are watched; how often they are read in a minute."""
+"""Items, one per minute; how many of them are watched; how many records there are per minute."""
 KEYWORDS = ("smart cards", "rivers", "chess", "cinema", "weather")
 ENDS = "punct:record"
 """The tag of a punctuation: no record with this `sno` follows."""
 MINUTES_PER_FILE = 10
 
-HEADINGS = "batch  items  records  punctuations  let go  kept"
+HEADINGS = "batch  items  records  punctuations  purged  kept"
 
 Element = tuple[str, dict[str, object]]
 """A tag and its content."""
@@ -46,7 +47,7 @@ def news(minute: int) -> Iterator[Element]:
 
 
 def access(minute: int) -> Iterator[Element]:
-    """Who reads what in a minute, and the punctuation of the item that is no longer watched then."""
+    """The records of a minute, and the punctuation of the item that is no longer watched after it."""
     dice, oldest = np.random.default_rng(minute), minute - LATEST + 1
     for second in sorted(dice.choice(60, RECORDS, replace=False).tolist()):
         sno = dice.integers(max(0, oldest), minute + 1)
@@ -61,7 +62,7 @@ def at(minute: int, second: int = 0) -> str:
 
 
 def write(folder: Path, name: str, elements: Callable[[int], Iterator[Element]]) -> None:
-    """Write a stream as XML documents, a file for some minutes."""
+    """Write a stream as XML documents, each covering several minutes."""
     folder.mkdir()
     for start in range(0, ITEMS, MINUTES_PER_FILE):
         root = ElementTree.Element(f"stream:{name}", {"xmlns:stream": "urn:stream", "xmlns:punct": "urn:punct"})
@@ -76,7 +77,7 @@ def write(folder: Path, name: str, elements: Callable[[int], Iterator[Element]])
         os.utime(file, (START.timestamp() + start,) * 2)  # Spark reads files in the order of their times
 
 
-def joined(spark: SparkSession, folder: Path) -> wm.Join:
+def make_join(spark: SparkSession, folder: Path) -> wm.Join:
     """Return the join of the two streams, as Spark's XML source reads them."""
 
     def rows(stream: str, tag: str, schema: str) -> DataFrame:
@@ -95,20 +96,20 @@ def joined(spark: SparkSession, folder: Path) -> wm.Join:
 
 
 def show(query: wm.JoinQuery) -> None:
-    """Show what each batch took in, and what the promises let go."""
+    """Print what each batch took in, and what was purged."""
     print(HEADINGS)
-    for done in query.progress:
-        items, records = done["inputRows"]["news"], done["inputRows"]["access"] - done["punctuations"]
-        counts = done["punctuations"], done["purgedRows"], done["distinctRows"]
-        print(f"{done['batchId']:5}  {items:5}  {records:7}  {counts[0]:12}  {counts[1]:6}  {counts[2]:4}")
+    for batch in query.progress:
+        items, records = batch["inputRows"]["news"], batch["inputRows"]["access"] - batch["punctuations"]
+        counts = batch["punctuations"], batch["purgedRows"], batch["distinctRows"]
+        print(f"{batch['batchId']:5}  {items:5}  {records:7}  {counts[0]:12}  {counts[1]:6}  {counts[2]:4}")
 
 
 def main(spark: SparkSession) -> None:
-    """Write the feed, join it, show what was read most and what was let go."""
+    """Write the feed, join it, show which keywords were read most and what was purged."""
     folder = Path(tempfile.mkdtemp())
     write(folder / "news", "NewsGeneral", news)
     write(folder / "access", "AccessRecord", access)
-    writer = joined(spark, folder).writeStream.option("checkpointLocation", f"{folder}/state")
+    writer = make_join(spark, folder).writeStream.option("checkpointLocation", f"{folder}/state")
     query = writer.trigger(availableNow=True).start(f"{folder}/readers")
     query.awaitTermination()
     readers = spark.read.parquet(f"{folder}/readers")

@@ -1,6 +1,6 @@
 """The README's example as a file: three streams of numbers, joined where they are close in value and time.
 
-Run it with `.venv/bin/python examples/quickstart.py`. It makes its own data in a temporary folder.
+Run it with `.venv/bin/python examples/quickstart.py`. It generates its data in a temporary folder.
 """
 
 import os

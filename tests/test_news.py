@@ -36,7 +36,7 @@ def test_every_record_finds_its_keyword(
 def test_both_streams_are_closed(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("news", "access"):
         (tmp_path / name).mkdir()
-    news.joined(spark, tmp_path).explain()
+    news.make_join(spark, tmp_path).explain()
     told = capsys.readouterr().out
     assert "closed by `news.sno = access.sno` and the key of news.sno" in told
     assert "closed by `news.sno = access.sno` and punctuations of access.sno" in told

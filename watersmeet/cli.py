@@ -83,12 +83,12 @@ def _add_advise(commands: Any) -> None:
     command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help=sample)
     command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples per second")
     command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="the most nodes to consider")
-    goal = "what to choose nodes by; by default, the fewest that keep up"
+    goal = "how to choose the number of nodes; by default, the fewest that keep up"
     command.add_argument("--goal", choices=get_args(Goal), help=goal)
     command.add_argument("--every", metavar="TIME", default="1 second", help="time from one batch to the next")
     command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one per node")
     command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes per second that reach a node")
-    plot = "file to draw the prediction to, such as advice.svg; other formats than SVG need matplotlib"
+    plot = "file for a plot of the prediction, such as advice.svg; formats other than SVG need matplotlib"
     command.add_argument("--plot", metavar="FILE", help=plot)
 
 
@@ -117,19 +117,19 @@ def _advise(options: argparse.Namespace) -> None:
 
 def _reject_rest(rest: Sequence[str]) -> None:
     if rest:
-        raise DefinitionError(f"unknown argument: {rest[0]}; --help lists what there is.")
+        raise DefinitionError(f"unknown argument: {rest[0]}; --help lists all arguments.")
 
 
 def _add_why(commands: Any) -> None:
     """Add the command `why` to the parser; the options that name tuples are left to `_why`."""
-    summary = "say what became of tuples, and why they joined or didn't"
+    summary = "explain what became of tuples, and why they joined or didn't"
     usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
     several = "Several columns of a tuple: --a id=17 --a zone=x, or --a \"id = 17 AND zone = 'x'\"."
     command = commands.add_parser(
         "why", help=summary, description=summary, usage=usage, epilog=several, allow_abbrev=False
     )
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
-    outputs = "look at results and side outputs as well, in the folders that the checkpoint names"
+    outputs = "also read results and side outputs, in the folders that the checkpoint names"
     command.add_argument("--read-outputs", action="store_true", help=outputs)
     command.set_defaults(run=_why)
 
@@ -183,12 +183,12 @@ def _is_joined(word: str) -> bool:
 
 def _add_watch(commands: Any) -> None:
     """Add the command `watch` and its options to the parser."""
-    summary = "show a query live in the terminal: what it reads is its checkpoint, which it never changes"
+    summary = "show a query live in the terminal; reads its checkpoint, and never changes it"
     command = commands.add_parser("watch", help=summary, description=summary)
     command.set_defaults(run=lambda options: watch(options.checkpoint, options.every, options.once))
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
-    command.add_argument("--every", metavar="SECONDS", type=float, default=1.0, help="time between two looks")
-    command.add_argument("--once", action="store_true", help="look once, and print")
+    command.add_argument("--every", metavar="SECONDS", type=float, default=1.0, help="time between refreshes")
+    command.add_argument("--once", action="store_true", help="print the view once and exit")
 
 
 def _add_serve(commands: Any) -> None:
@@ -197,12 +197,14 @@ def _add_serve(commands: Any) -> None:
     command = commands.add_parser("serve", help=summary, description=summary)
     command.set_defaults(run=_serve)
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
-    command.add_argument("--port", metavar="PORT", type=int, default=0, help="by default any that is free")
+    command.add_argument(
+        "--port", metavar="PORT", type=int, default=0, help="port to listen on; by default any free one"
+    )
 
 
 def _serve(options: argparse.Namespace) -> None:
     with serve(options.checkpoint, options.port) as server:
-        print(f"{server.address}\nIt can be opened on this host only, by whoever has this address; end it with Ctrl-C.")
+        print(f"{server.address}\nOnly this host can open it, and only with this address. Press Ctrl-C to stop.")
         sys.stdout.flush()
         server.serve_forever()
 

@@ -68,17 +68,17 @@ def run(spark: SparkSession, files: Path, out: Path, cell: tuple[int, int, float
     where = " AND ".join([*ties, *calls])
     join = wm.join(*streams, where=where, select=select, predicates=[spend(cost)], strategy=strategy)
     writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).option("exchange", "shuffle")
-    started = time.perf_counter()
+    start = time.perf_counter()
     writer.trigger(availableNow=True).start(str(out / "results")).awaitTermination()
-    return time.perf_counter() - started
+    return time.perf_counter() - start
 
 
 def report(rows: list[dict[str, Any]]) -> None:
     title = f"Seconds by placement, {RATE:g} tuples/s a stream, {SECONDS} s, {NODES} nodes, exchange shuffle"
     listing(title, "auto", rows)
     good = sum(row["Auto / best"] <= WITHIN for row in rows)
-    met = "met" if good >= CELLS * len(rows) else "MISSED"
-    console.print(f"Auto is within 15 % of the best in {good} of {len(rows)} cells; 9 of 10 wanted: {met}")
+    outcome = "met" if good >= CELLS * len(rows) else "MISSED"
+    console.print(f"Auto is within 15 % of the best in {good} of {len(rows)} cells; 9 of 10 wanted: {outcome}")
     draw(rows)
 
 
@@ -110,13 +110,13 @@ def main() -> None:
         run(spark, folder / "in", folder / "warm-up", cells[0], wm.PSP(2))
         bar.advance(bar.task_ids[0])
         for at, cell in enumerate(cells):
-            took = {
+            times = {
                 n: run(spark, folder / "in", folder / f"{at}-{n}", cell, strategy)
                 for n, strategy in competitors.items()
             }
-            best = min(seconds for n, seconds in took.items() if n != "Auto")
+            best = min(seconds for n, seconds in times.items() if n != "Auto")
             label = "{} streams, {} s, eps {:g}, {:g} us".format(*cell[:3], 1e6 * cell[3])
-            rows.append({"cell": label, **took, "Auto / best": took["Auto"] / best})
+            rows.append({"cell": label, **times, "Auto / best": times["Auto"] / best})
             bar.advance(bar.task_ids[0])
     report(rows)
 

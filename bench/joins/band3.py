@@ -27,9 +27,10 @@ TARGETS = {"band3": {"dummy-key": 12.0, "buckets": 2.0}, "band3-1000": {"buckets
 def bench(slug: str, quick: bool, folder: Path) -> None:
     rate, epsilon, names = SETTINGS[slug]
     files = band_files(folder / f"files-{rate:g}", rate)
-    chosen = [name for name in names if not (quick and name == "dummy-key")]
+    contenders = [name for name in names if not (quick and name == "dummy-key")]
     runs = {
-        name: (MODULE, [f"--files={files}", f"--out={folder / slug / name}", f"--epsilon={epsilon}"]) for name in chosen
+        name: (MODULE, [f"--files={files}", f"--out={folder / slug / name}", f"--epsilon={epsilon}"])
+        for name in contenders
     }
     title = f"Band join of three streams, {rate:g} tuples/s each, 60 s, 10 s windows, |x - y| < {epsilon:g}"
     measurements = run_all(title, runs)
@@ -43,8 +44,8 @@ def judge(measurements: list[Measurement], targets: dict[str, float]) -> None:
     for name, target in targets.items():
         theirs, ours = seconds.get(name), measurements[0].seconds
         if theirs and ours:
-            met = "met" if theirs / ours >= target else "MISSED"
-            console.print(f"{name}: {theirs / ours:.1f} times our time; at least {target:g} wanted: {met}")
+            outcome = "met" if theirs / ours >= target else "MISSED"
+            console.print(f"{name}: {theirs / ours:.1f} times our time; at least {target:g} wanted: {outcome}")
     counts = {m.rows for m in measurements if m.rows is not None}
     console.print("All found the same number of results." if len(counts) == 1 else f"RESULTS DIFFER: {counts}")
 

@@ -61,9 +61,9 @@ def heavy(folder: Path) -> None:
         f"cpu_seconds,inside_seconds,seconds_of_all_cores\n{used},{inside},{available}\n"
     )
     console.print(f"{used:.1f} s of CPU time, the JVM's included, {inside:.1f} s of them inside the predicate.")
-    met = "met" if inside >= 0.85 * used else "MISSED"
+    outcome = "met" if inside >= 0.85 * used else "MISSED"
     console.print(
-        f"That is {inside / used:.0%}, 85 % wanted: {met}; and {inside / available:.0%} of what the cores had."
+        f"That is {inside / used:.0%}, 85 % wanted: {outcome}; and {inside / available:.0%} of what the cores had."
     )
     console.print(f"Workers together at most {measurement.workers_rss_mb:,.0f} MB; 3,072 MB allowed.")
 

@@ -41,14 +41,14 @@ def run(spark: SparkSession, folder: Path, out: Path, order: str) -> Row:
         for n in STREAMS
     ]
     join = wm.join(*streams, where=CHAIN, select="a.id AS a_id, d.id AS d_id", strategy=wm.DSJ(4), order=order)
-    started = time.perf_counter()
+    start = time.perf_counter()
     writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
     query = writer.option("exchange", "local").start(str(out / "results"))
     query.awaitTermination()
     batches = query.progress
     return {
         "order": order,
-        "seconds": round(time.perf_counter() - started, 2),
+        "seconds": round(time.perf_counter() - start, 2),
         "results": sum(p["outputRows"] for p in batches),
         "pairs": sum(hop["pairs"] for p in batches for hop in p["hops"]),
         "partials": sum(hop["matches"] for p in batches for hop in p["hops"][:-1]),
@@ -61,9 +61,9 @@ def report(rows: list[Row]) -> None:
     for keys in dict.fromkeys(row["keys"] for row in rows):
         mine = {row["order"]: row for row in rows if row["keys"] == keys}
         fewer = 1 - mine["histogram"]["pairs"] / mine["given"]["pairs"]
-        said = "" if keys != "zipf" else f"; at least {TARGET:.0%} wanted: {'met' if fewer >= TARGET else 'MISSED'}"
+        verdict = "" if keys != "zipf" else f"; at least {TARGET:.0%} wanted: {'met' if fewer >= TARGET else 'MISSED'}"
         same = len({row["results"] for row in mine.values()}) == 1
-        console.print(f"{keys}: histogram order tests {fewer:.0%} fewer pairs than the given order{said}")
+        console.print(f"{keys}: histogram order tests {fewer:.0%} fewer pairs than the given order{verdict}")
         console.print("All orders gave the same number of results." if same else "RESULTS DIFFER")
     draw(rows)
 

@@ -155,11 +155,11 @@ class Costs:
 
 
 def costs(name: str, strategy: Strategy) -> Costs:
-    state, took = crowd(10_000, strategy.nodes), []
+    state, seconds = crowd(10_000, strategy.nodes), []
     for _ in range(10):
-        started = time.process_time()
+        start = time.process_time()
         layout = strategy.plan(state)
-        took.append(1000 * (time.process_time() - started))
+        seconds.append(1000 * (time.process_time() - start))
         state = replace(state, chunks=layout.assign_owners(state.chunks), notes=layout.keep(state))
     placement, chunks = layout.placement, state.chunks
     newest = max(chunk.high for chunk in chunks)
@@ -167,7 +167,7 @@ def costs(name: str, strategy: Strategy) -> Costs:
     targets = [Target(at, chunk) for at, chunk in enumerate(chunks)]
     storing = min(timeit.repeat(lambda: store(placement, ts), timer=time.process_time, number=1))
     routing = min(timeit.repeat(lambda: route(placement, ts, targets), timer=time.process_time, number=1, repeat=3))
-    return Costs(name, round(min(took[1:]), 2), round(1e6 * storing / TUPLES, 3), round(1e6 * routing / TUPLES, 2))
+    return Costs(name, round(min(seconds[1:]), 2), round(1e6 * storing / TUPLES, 3), round(1e6 * routing / TUPLES, 2))
 
 
 def store(placement: Placement, ts: Ints) -> None:
@@ -178,17 +178,17 @@ def store(placement: Placement, ts: Ints) -> None:
 
 def route(placement: Placement, ts: Ints, targets: list[Target]) -> None:
     """Ask as a shuffle does which nodes new tuples of the first stream visit; one partial result of each goes on."""
-    joined: tuple[int, ...] = (0,)
+    joined_streams: tuple[int, ...] = (0,)
     here = np.full(len(ts), ANYWHERE)
     for target in with_lead((1, 2), placement.lead(0))[: placement.stays_after()]:
-        times = {stream: ts for stream in placement.tracked if stream in joined}
-        block = Partials(joined, {}, ts, ts, ts, here, np.full(len(ts), 1 << 30), times=times)
-        step = Step(joined, target, len(joined) == 2, (), (), (), (), (), (), ())
+        times = {stream: ts for stream in placement.tracked if stream in joined_streams}
+        block = Partials(joined_streams, {}, ts, ts, ts, here, np.full(len(ts), 1 << 30), times=times)
+        step = Step(joined_streams, target, len(joined_streams) == 2, (), (), (), (), (), (), ())
         probed = [t for t in targets if t.chunk.stream == target]
         visits = Routes(placement).visits(
             block, step, probed, np.zeros_like(ts), lambda block, column: np.zeros(len(block), np.uint64)
         )
-        here, joined = visits.argmax(axis=1), (*joined, target)
+        here, joined_streams = visits.argmax(axis=1), (*joined_streams, target)
 
 
 def compare(title: str, runs: Sequence[tuple[str, Strategy]], files: Path, out: Path) -> list[Figures]:
@@ -198,9 +198,9 @@ def compare(title: str, runs: Sequence[tuple[str, Strategy]], files: Path, out: 
         run(spark, files, out / "warm-up", wm.PSP(2))
         bar.advance(bar.task_ids[0])
         for at, (name, strategy) in enumerate(runs):
-            started = time.perf_counter()
+            start = time.perf_counter()
             batches = run(spark, files, out / f"run-{at}", strategy)
-            results.append(figures(name, strategy, time.perf_counter() - started, batches))
+            results.append(figures(name, strategy, time.perf_counter() - start, batches))
             bar.advance(bar.task_ids[0])
     return results
 
@@ -208,8 +208,8 @@ def compare(title: str, runs: Sequence[tuple[str, Strategy]], files: Path, out: 
 def report(compared: list[Figures], costly: list[Costs]) -> None:
     listing(TITLE, "placements", [asdict(one) for one in compared])
     listing("What placements cost by themselves, 64 nodes, 10,000 live slices", "planning", [asdict(c) for c in costly])
-    met = all(c.planning_ms < 5 and c.storing_us + c.routing_us < 50 for c in costly)
-    console.print(f"A batch is planned in 5 ms and a tuple routed in 50 µs: {'met' if met else 'MISSED'}.")
+    is_met = all(c.planning_ms < 5 and c.storing_us + c.routing_us < 50 for c in costly)
+    console.print(f"A batch is planned in 5 ms and a tuple routed in 50 µs: {'met' if is_met else 'MISSED'}.")
     check({one.results for one in compared})
     draw(compared)
 

@@ -98,12 +98,12 @@ def _band_pairs(b: Stream, other: Stream, epsilon: float) -> Pairs:
 def _similar_pairs(b: Stream, other: Stream) -> Pairs:
     low = np.searchsorted(other.times, b.times - MICROS, side="right")
     high = np.searchsorted(other.times, b.times + MICROS, side="left")
-    found = [
+    triples = [
         first + np.flatnonzero(similar_rows(image, other.values[first:last]))
         for image, first, last in zip(b.values, low, high, strict=True)
     ]
-    rows = np.repeat(np.arange(len(found)), [len(partners) for partners in found])
-    return _group(rows, np.concatenate(found), len(b.ids))
+    rows = np.repeat(np.arange(len(triples)), [len(partners) for partners in triples])
+    return _group(rows, np.concatenate(triples), len(b.ids))
 
 
 def _group(rows: Integers, partners: Integers, count: int) -> Pairs:

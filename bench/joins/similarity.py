@@ -41,7 +41,7 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 ROWS, PYTHON_ROWS, DIMENSION, ROUNDS = 1_500, 30, 256, 9
-RIDERS, KEPT = 1_000, 10
+RIDERS, STORED_POSITIONS = 1_000, 10
 """Rows of a batch, and batches in the window, where places are looked up."""
 FASTER, SLOWER = 50.0, 2.0
 """How many times faster than the pair form, and slower than the matrix form, the cosine may be."""
@@ -69,9 +69,11 @@ class Native:
     def __init__(self, text: str, sides: tuple[pa.Table, pa.Table]) -> None:
         source = Source(text)
         tree = source.parse()
-        made = tree and comparison_of(tree, Translator(source, Scope([("a", SCHEMA), ("b", SCHEMA)]), [], Dialect()))
-        assert made, text
-        self.comparison: Comparison = made[0]
+        comparison = tree and comparison_of(
+            tree, Translator(source, Scope([("a", SCHEMA), ("b", SCHEMA)]), [], Dialect())
+        )
+        assert comparison, text
+        self.comparison: Comparison = comparison[0]
         self.columns = [[column.combine_chunks() for column in side.columns] for side in sides]
         self.duck = Duck(Dialect())
         self.open = 0
@@ -128,16 +130,16 @@ def edits(one: str, two: str) -> bool:
 @wm.predicate(form="pair")
 def alike(one: str, two: str) -> bool:
     reach = max(0, max(len(one), len(two)) // 2 - 1)
-    taken, firsts = [False] * len(two), []
+    is_used, firsts = [False] * len(two), []
     for i, letter in enumerate(one):
         for j in range(max(0, i - reach), min(i + reach + 1, len(two))):
-            if not taken[j] and two[j] == letter:
-                taken[j] = True
+            if not is_used[j] and two[j] == letter:
+                is_used[j] = True
                 firsts.append(letter)
                 break
     if not firsts:
         return False
-    seconds = [letter for letter, used in zip(two, taken, strict=True) if used]
+    seconds = [letter for letter, used in zip(two, is_used, strict=True) if used]
     count, moved = len(firsts), sum(x != y for x, y in zip(firsts, seconds, strict=True))
     jaro = (count / len(one) + count / len(two) + (count - moved / 2) / count) / 3
     prefix = next((i for i, (x, y) in enumerate(zip(one[:4], two[:4], strict=False)) if x != y), 4)
@@ -161,11 +163,11 @@ def matrix(sides: tuple[pa.Table, pa.Table]) -> Callable[[Ints, Ints], Ints]:
     """Cosines as anyone would write them in NumPy for all pairs at once."""
     one, two = (side.column("v").combine_chunks().flatten().to_numpy().reshape(-1, DIMENSION) for side in sides)
 
-    def found(left_at: Ints, right_at: Ints) -> Ints:
+    def matches(left_at: Ints, right_at: Ints) -> Ints:
         x, y = (m / np.linalg.norm(m, axis=1, keepdims=True) for m in (one, two))
         return np.flatnonzero(x @ y.T > COSINE)
 
-    return found
+    return matches
 
 
 def every(count: int) -> tuple[Ints, Ints]:
@@ -175,14 +177,14 @@ def every(count: int) -> tuple[Ints, Ints]:
 
 def nanoseconds(*competitors: tuple[Callable[[Ints, Ints], Ints], int]) -> list[float]:
     """CPU time a pair of each, the median of rounds in which they take turns: others share the cores."""
-    taken: list[list[float]] = [[] for _ in competitors]
+    seconds: list[list[float]] = [[] for _ in competitors]
     for _ in range(ROUNDS):
-        for (what, count), times in zip(competitors, taken, strict=True):
+        for (what, count), times in zip(competitors, seconds, strict=True):
             pairs = every(count)
-            began = time.process_time()
+            start = time.process_time()
             what(*pairs)
-            times.append((time.process_time() - began) / count**2 * 1e9)
-    return [float(np.median(times)) for times in taken]
+            times.append((time.process_time() - start) / count**2 * 1e9)
+    return [float(np.median(times)) for times in seconds]
 
 
 CASES: dict[str, tuple[str, PythonPredicate, list[int]]] = {
@@ -195,12 +197,14 @@ CASES: dict[str, tuple[str, PythonPredicate, list[int]]] = {
 
 def forms(sides: tuple[pa.Table, pa.Table]) -> None:
     """Show what a pair costs in each form of a Python predicate, written in the obvious way, beside plain NumPy."""
-    asked = {made.form: python(made, [0], sides) for made in (similar, one_to_many, many_to_many)}
-    found = [of(*every(PYTHON_ROWS)).tolist() for of in asked.values()]
+    by_form = {predicate.form: python(predicate, [0], sides) for predicate in (similar, one_to_many, many_to_many)}
+    answers = [of(*every(PYTHON_ROWS)).tolist() for of in by_form.values()]
     counts = {"pair": PYTHON_ROWS * 4}
-    taken = nanoseconds(*((of, counts.get(form, ROWS)) for form, of in asked.items()), (matrix(sides), ROWS))
-    table = [{"form": form, "ns": took, "to_numpy": took / taken[-1]} for form, took in zip(asked, taken, strict=False)]
-    same = str(found.count(found[0]) == len(found))
+    times = nanoseconds(*((of, counts.get(form, ROWS)) for form, of in by_form.items()), (matrix(sides), ROWS))
+    table = [
+        {"form": form, "ns": time, "to_numpy": time / times[-1]} for form, time in zip(by_form, times, strict=False)
+    ]
+    same = str(answers.count(answers[0]) == len(answers))
     listing("The cosine in Python, nanoseconds of CPU a pair", "forms", [row | {"same_results": same} for row in table])
 
 
@@ -218,26 +222,26 @@ def looked_up() -> None:
     schema = pa.schema(
         [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("lat", pa.float64()), ("lon", pa.float64())]
     )
-    streams = tuple(StreamSpec(name, schema, 1, Sliding(KEPT), 0) for name in "ab")
+    streams = tuple(StreamSpec(name, schema, 1, Sliding(STORED_POSITIONS), 0) for name in "ab")
     conjuncts = parse_where(f"{DISTANCE} < 0.2", [(s.name, s.schema) for s in streams], (), Dialect())
     scans = tuple(replace(conjunct, bounds=()) for conjunct in conjuncts)
-    taken: dict[str, list[float]] = {"index": [], "scan": []}
+    seconds: dict[str, list[float]] = {"index": [], "scan": []}
     pairs: dict[str, int] = {}
     with TemporaryDirectory() as folder:
         of = {"index": conjuncts, "scan": scans}
         runs = {name: Run(Query(streams, some), Store(f"{folder}/{name}")) for name, some in of.items()}
         rng = np.random.default_rng(3)
-        for batch in range(KEPT + ROUNDS):
+        for batch in range(STORED_POSITIONS + ROUNDS):
             arrivals = riders(batch, rng)
             for name, run in runs.items():
-                began = time.process_time()
+                start = time.process_time()
                 run.step(Central(), arrivals)
-                taken[name].append(time.process_time() - began)
+                seconds[name].append(time.process_time() - start)
                 pairs[name] = sum(hop["into"] for hop in run.progress[-1]["funnel"])
-    ms = {name: float(np.median(times[KEPT:])) * 1e3 for name, times in taken.items()}
+    ms = {name: float(np.median(times[STORED_POSITIONS:])) * 1e3 for name, times in seconds.items()}
     same = str(runs["index"].results == runs["scan"].results)
     table = [{"batch": name, "cpu_ms": ms[name], "pairs": pairs[name], "same_results": same} for name in runs]
-    listing(f"Within 200 m: {RIDERS:,} rows a batch, {KEPT} batches in the window", "great_circle", table)
+    listing(f"Within 200 m: {RIDERS:,} rows a batch, {STORED_POSITIONS} batches in the window", "great_circle", table)
     console.print(f"By latitude: {ms['scan'] / ms['index']:.1f} times faster")
 
 
@@ -247,21 +251,21 @@ def main() -> None:
     forms(sides)
     table = list[dict[str, Any]]()
     for name, (text, predicate, fields) in CASES.items():
-        native, asked = Native(text, sides), python(predicate, fields, sides)
-        same = np.array_equal(native(*every(PYTHON_ROWS)), asked(*every(PYTHON_ROWS)))
+        native, called = Native(text, sides), python(predicate, fields, sides)
+        same = np.array_equal(native(*every(PYTHON_ROWS)), called(*every(PYTHON_ROWS)))
         count = ROWS if name.startswith("cosine") else ROWS // 3
         others = [(matrix(sides), ROWS)] if name.startswith("cosine") else []
-        ours, pair, *rest = nanoseconds((native, count), (asked, PYTHON_ROWS), *others)
+        ours, pair, *rest = nanoseconds((native, count), (called, PYTHON_ROWS), *others)
         plain = rest[0] if rest else None
         row = {"condition": name, "native_ns": ours, "pair_form_ns": pair, "faster": pair / ours}
         row |= {"matrix_form_ns": plain or "", "slower": ours / plain if plain else ""}
         table.append(row | {"left_open": native.open, "same_results": str(same)})
     listing(f"Nanoseconds of CPU a pair, {ROWS:,} rows a side", "similarity", table)
     faster, slower = table[0]["faster"], table[0]["slower"]
-    met = "met" if faster >= FASTER and slower <= SLOWER else "MISSED"
+    outcome = "met" if faster >= FASTER and slower <= SLOWER else "MISSED"
     console.print(
         f"The cosine: {faster:.0f} times the pair form ({FASTER:g} wanted), "
-        f"{slower:.2f} times as long as the matrix form ({SLOWER:g} allowed): {met}"
+        f"{slower:.2f} times as long as the matrix form ({SLOWER:g} allowed): {outcome}"
     )
 
 

@@ -35,7 +35,7 @@ from watersmeet.workload import auctions, write_batches
 from watersmeet.workload.auctions import Ids
 
 SECONDS_PER_BATCH = 5
-SETTLED = 10 * 60 // SECONDS_PER_BATCH
+WARM_UP_BATCHES = 10 * 60 // SECONDS_PER_BATCH
 """Batches until live rows are judged."""
 MOST_LIVE, MOST_SLOWER = 1.3, 1.2
 COMPARED = 50
@@ -71,7 +71,7 @@ class Verdict:
     differing: int
 
     @property
-    def missed(self) -> list[str]:
+    def missed_goals(self) -> list[str]:
         """What was wanted and isn't so."""
         sentences = []
         if not self.same:
@@ -87,7 +87,7 @@ class Verdict:
 
 def judge(figures: Sequence[Figures], needed_rows: Sequence[int], without: Sequence[Figures], same: bool) -> Verdict:
     """Judge a run by its batches, the rows that were needed after each, and those of the run without metadata."""
-    live = [one.live / max(1, rows) for one, rows in zip(figures, needed_rows, strict=True)][SETTLED:]
+    live = [one.live / max(1, rows) for one, rows in zip(figures, needed_rows, strict=True)][WARM_UP_BATCHES:]
     later = figures[len(figures) // 2 :]
     purging = sum(one.purge_ms for one in later)
     return Verdict(
@@ -193,7 +193,7 @@ def print_verdict(ids: str, verdict: Verdict, compared: int) -> None:
     console.print(f"Purging: {verdict.purge_of_cpu:.0%} of the join's CPU, {verdict.purge_of_batch:.0%} of batch time.")
     console.print(f"Results equal those of the finished files: {'yes' if verdict.same else 'NO'}.")
     console.print(f"Without metadata, {compared} batches: {verdict.differing} with other numbers of results.")
-    for sentence in verdict.missed:
+    for sentence in verdict.missed_goals:
         console.print(f"Missed, {ids} ids: {sentence}.", style="bold red")
 
 
@@ -210,11 +210,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run for each kind of ids; return the exit code."""
-    options, missed = parse(arguments), False
+    options, missed_goals = parse(arguments), False
     for ids in get_args(Ids) if options.ids == "both" else (options.ids,):
         with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
-            missed |= bool(measure(ids, options, Path(folder)).missed)
-    return int(missed)
+            missed_goals |= bool(measure(ids, options, Path(folder)).missed_goals)
+    return int(missed_goals)
 
 
 if __name__ == "__main__":

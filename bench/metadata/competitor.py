@@ -23,7 +23,7 @@ from watersmeet.workload import auctions, write_batches
 SECONDS_PER_BATCH = 5
 """Event time in a file of the input."""
 
-SHOWN = "auction LONG, seller INT, bid_ts TIMESTAMP, price LONG, bidder INT, amount LONG"
+RESULT_SCHEMA = "auction LONG, seller INT, bid_ts TIMESTAMP, price LONG, bidder INT, amount LONG"
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -152,7 +152,7 @@ def _processed(spark: SparkSession, setting: Setting, processor: Auction) -> Dat
         "auction", "'payment' AS kind", "ts", "amount AS money", null.format("INT", "person")
     )
     grouped = opened.unionByName(bids).unionByName(paid).groupBy("auction")
-    return grouped.transformWithState(processor, SHOWN, "Append", "ProcessingTime")
+    return grouped.transformWithState(processor, RESULT_SCHEMA, "Append", "ProcessingTime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ COMPETITORS = {
 
 def run(competitor: Competitor, spark: SparkSession, setting: Setting, out: Path) -> StreamingQuery:
     """Stream the results to Parquet until the input is used up."""
-    names = [column.split()[0] for column in SHOWN.split(", ")]
+    names = [column.split()[0] for column in RESULT_SCHEMA.split(", ")]
     writer = competitor.join(spark, setting).select(*names).writeStream.format("parquet")
     writer = writer.option("path", str(out / "results")).option("checkpointLocation", str(out / "checkpoint"))
     if not competitor.paced:

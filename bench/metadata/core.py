@@ -38,7 +38,7 @@ from watersmeet.workload.tuples import SECOND
 TIME = 1
 """Position of the event time in each stream."""
 IS_END = 4
-PROMISES: tuple[tuple[Constraint, ...], ...] = (
+CONSTRAINTS: tuple[tuple[Constraint, ...], ...] = (
     (Key((0,)),),
     (FlaggedPunctuations(IS_END, (Pattern(0, 0, 0),)),),
     (Key((0,)),),
@@ -56,7 +56,7 @@ OUTPUTS = {
 def query_of(schemas: Sequence[pa.Schema], kind: Kind) -> Query:
     """Return the join of `bench.metadata.run.make_join`."""
     window = Sliding(3600 * SECOND) if kind == "windows" else Window()
-    constraints = PROMISES if kind == "metadata" else ((),) * len(STREAMS)
+    constraints = CONSTRAINTS if kind == "metadata" else ((),) * len(STREAMS)
     streams = tuple(
         StreamSpec(name, schema, TIME, window, 0, constraints=own)
         for name, schema, own in zip(STREAMS, schemas, constraints, strict=True)
@@ -109,11 +109,11 @@ def run(files: Path, out: Path, kind: Kind, seconds: float) -> Iterator[Figures]
         if state is None:
             query = query_of([batch.tables[name].schema for name in STREAMS], kind)
             state = CoreRun(query, Store(str(out / "state")), steady=True, results_to=out / "results")
-        began = time.perf_counter()
+        start = time.perf_counter()
         state.block = block_of(batch)
         state.step(Central(), [])
-        took = 1000 * (time.perf_counter() - began)
-        yield figures({**state.progress[-1], "durationMs": {"total": took}, "process": "core"})
+        milliseconds = 1000 * (time.perf_counter() - start)
+        yield figures({**state.progress[-1], "durationMs": {"total": milliseconds}, "process": "core"})
         if time.monotonic() > end:
             break
 

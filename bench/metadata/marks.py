@@ -19,21 +19,21 @@ from watersmeet.metadata.marks import Marks, MarkShape, build_table, merge_table
 from watersmeet.state.chunks.chunk import Place
 from watersmeet.state.store.file_format import encode, read_batch
 
-MARKS, ASKED, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7
+MARKS, LOOKUPS, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7
 
 
 def fastest(task: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """Return the CPU milliseconds of the fastest of some rounds: what others do to the cores must not count."""
-    took = []
+    times = []
     for _ in range(rounds):
         start = time.process_time()
         task()
-        took.append(time.process_time() - start)
-    return min(took) * 1000
+        times.append(time.process_time() - start)
+    return min(times) * 1000
 
 
 def texts(dice: np.random.Generator) -> pa.Array:
-    return pa.array([str(uuid.UUID(bytes=dice.bytes(16))) for _ in range(MARKS + ASKED)])
+    return pa.array([str(uuid.UUID(bytes=dice.bytes(16))) for _ in range(MARKS + LOOKUPS)])
 
 
 def measure(name: str, values: pa.Array, dice: np.random.Generator) -> dict[str, Any]:
@@ -45,32 +45,32 @@ def measure(name: str, values: pa.Array, dice: np.random.Generator) -> dict[str,
     table = merge_tables(parts)
     data, [(offset, length, digest)] = encode([table])
     source, place = pa.py_buffer(bytes(data)), Place(name, offset, length, digest)
-    marked = pa.array(dice.integers(0, MARKS, ASKED // 2))
-    asked = pa.concat_arrays([values.take(marked), values[MARKS : MARKS + ASKED - len(marked)]])
+    marked = pa.array(dice.integers(0, MARKS, LOOKUPS // 2))
+    lookups = pa.concat_arrays([values.take(marked), values[MARKS : MARKS + LOOKUPS - len(marked)]])
     marks = Marks(shape, read_batch(source, place))
-    assert (marks.find([asked]) >= 0).sum() == len(marked)
+    assert (marks.find([lookups]) >= 0).sum() == len(marked)
     return {
         "marks": name,
         "rows": len(marks),
         "bytes_each": marks.bytes_each,
         "load_ms": fastest(lambda: Marks(shape, read_batch(source, place, is_checked=True))),
         "load_and_check_ms": fastest(lambda: Marks(shape, read_batch(source, place))),
-        "ask_ms": fastest(lambda: marks.find([asked])),
-        "batch_ms": fastest(lambda: build_table(shape, [asked], [asked], 0)),
+        "ask_ms": fastest(lambda: marks.find([lookups])),
+        "batch_ms": fastest(lambda: build_table(shape, [lookups], [lookups], 0)),
         "merge_ms": fastest(lambda: merge_tables(parts), 3),
     }
 
 
 def main() -> None:
     dice = np.random.default_rng(7)
-    shuffled = np.append(dice.permutation(MARKS), np.arange(2 * MARKS, 2 * MARKS + ASKED))
-    spread = dice.choice(2**40, MARKS + ASKED, replace=False) << 20
+    shuffled = np.append(dice.permutation(MARKS), np.arange(2 * MARKS, 2 * MARKS + LOOKUPS))
+    spread = dice.choice(2**40, MARKS + LOOKUPS, replace=False) << 20
     rows = [
         measure("UUID texts", texts(dice), dice),
         measure("dense integers", pa.array(shuffled), dice),
         measure("random integers", pa.array(spread), dice),
     ]
-    listing(f"{MARKS:,} marks made in {PARTS} parts, {ASKED:,} values asked, CPU time", "marks", rows)
+    listing(f"{MARKS:,} marks made in {PARTS} parts, {LOOKUPS:,} values asked, CPU time", "marks", rows)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from bench.common import session
 from bench.metadata.reference import STREAMS
 
 Kind = Literal["metadata", "none", "windows"]
-"""What lets state go: what the streams promise, nothing, or one-hour windows."""
+"""What lets state go: what the streams declare, nothing, or one-hour windows."""
 
 WHERE = "auctions.id = bids.auction AND auctions.id = payments.auction"
 SELECT = (
@@ -27,7 +27,7 @@ SELECT = (
     "bids.bidder AS bidder, payments.amount AS amount"
 )
 WINDOW = "1 hour"
-PROMISES: Mapping[str, Mapping[str, Any]] = {
+CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
     "auctions": {"constraints": [wm.key("id")]},
     "bids": {"punctuations": wm.punctuations(flag="is_end", on="auction")},
     "payments": {"constraints": [wm.key("auction")]},
@@ -78,7 +78,7 @@ def make_join(frames: Mapping[str, DataFrame], kind: Kind, purge_every: int = 1)
     """Join the streams; without metadata the ends of auctions are no rows."""
     if kind != "metadata":
         frames = {**frames, "bids": frames["bids"].where("NOT is_end")}
-    constraints = PROMISES if kind == "metadata" else {}
+    constraints = CONSTRAINTS if kind == "metadata" else {}
     window = WINDOW if kind == "windows" else None
     # Files are in order of time: no row comes late without a delay, and windows end as early as they can.
     how: Mapping[str, Any] = {"time": "ts", "delay": "0 seconds", "window": window}

@@ -53,10 +53,10 @@ def measure(files: Path, out: Path, options: argparse.Namespace) -> list[Measure
 
 def by_batch(files: Path, figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """A row a batch: rows that came so far, rows that are needed, and what each competitor has and takes."""
-    rows, came = list[dict[str, Any]](), 0
+    rows, rows_in = list[dict[str, Any]](), 0
     for number, (batch, count) in enumerate(zip(batches(files), needed(batches(files)), strict=True)):
-        came += sum(table.num_rows for table in batch.tables.values())
-        row: dict[str, Any] = {"minutes": (number + 1) * SECONDS_PER_BATCH / 60, "came": came, "needed": count.total}
+        rows_in += sum(table.num_rows for table in batch.tables.values())
+        row: dict[str, Any] = {"minutes": (number + 1) * SECONDS_PER_BATCH / 60, "came": rows_in, "needed": count.total}
         for name, batch_figures in figures.items():
             own = next((one for one in batch_figures if one["files"] == number + 1), None)
             row[f"{name}: rows"] = own["state_rows"] if own else ""

@@ -104,38 +104,38 @@ def rows(rng: np.random.Generator, count: int, end: float, length: float) -> pa.
 
     Event times are the same in all runs, seen from the start, so that all have the same results.
     """
-    named = np.array(regions())
+    names = np.array(regions())
     friendly = rng.random(count) < FRIENDLY_ROWS
     at = np.where(friendly, rng.integers(0, FRIENDLY, count), rng.integers(FRIENDLY, REGIONS, count))
     # Of each thing all pictures are alike: few things in productive regions, many in the others.
     few = THINGS // 12
     thing = np.where(friendly, rng.integers(0, few, count), rng.integers(few, THINGS, count))
-    shown = _things()[thing] + rng.random((count, BINS), np.float32) * np.float32(0.01)
+    histograms = _things()[thing] + rng.random((count, BINS), np.float32) * np.float32(0.01)
     times = np.sort(np.round(rng.uniform(-length, 0, count) * 1e6).astype(np.int64))
     return pa.table(
         {
             "ts": pa.array(round(end * 1e6) + times).cast(pa.timestamp("us", "UTC")),
             "sent": np.full(count, time.time()),
-            "region": named[at],
-            "histogram": [picture.tobytes() for picture in shown],
+            "region": names[at],
+            "histogram": [picture.tobytes() for picture in histograms],
             "priority": friendly.astype(float),
         },
         schema=SCHEMA,
     )
 
 
-def feed(folder: str, load: Load, seed: int, begun: Any, used: Any) -> None:
+def feed(folder: str, load: Load, seed: int, start_time: Any, used: Any) -> None:
     """Write files, and note when it began and what CPU time it took; runs in a process of its own."""
     rng, start = np.random.default_rng(seed), float(round(time.time()))
-    begun.value = start
+    start_time.value = start
     for number in range(int(load.seconds / TICK)):
-        due = start + (number + 1) * TICK
-        time.sleep(max(0.0, due - time.time()))
+        due_time = start + (number + 1) * TICK
+        time.sleep(max(0.0, due_time - time.time()))
         busy = load.before <= (number + 1) * TICK < load.before + load.burst
         count = int(load.rate * TICK * (load.times if busy else 1))
         for name in "ab":
             draft = Path(folder, name, f".{number:06d}")
-            pq.write_table(rows(rng, count, due, TICK), draft)
+            pq.write_table(rows(rng, count, due_time, TICK), draft)
             draft.rename(draft.with_name(f"{number:06d}.parquet"))
         used.value = time.process_time()
 
@@ -179,8 +179,8 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
         results = frame.toArrow()
         emitted.append((time.time(), results))
 
-    begun, used = multiprocessing.Value("d", 0.0), multiprocessing.Value("d", 0.0)
-    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, used), daemon=True)
+    start_time, used = multiprocessing.Value("d", 0.0), multiprocessing.Value("d", 0.0)
+    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, start_time, used), daemon=True)
     with UsageSampler() as usage:
         writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.trigger(processingTime=f"{TRIGGER} seconds").start()
@@ -195,7 +195,7 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
             time.sleep(0.2)
         query.stop()
     spark.stop()
-    return summary(policy, load, begun.value, emitted, steps, usage.cpu_seconds - used.value)
+    return summary(policy, load, start_time.value, emitted, steps, usage.cpu_seconds - used.value)
 
 
 class Step(NamedTuple):
@@ -228,10 +228,10 @@ def new(progress: list[Any], steps: list[Step]) -> list[Step]:
 
 def step(progress: Mapping[str, Any]) -> Step:
     """Return what progress tells of a batch or a round."""
-    spilling, now, took = progress.get("spilling", {}), time.time(), progress["durationMs"]["total"] / 1000
+    spilling, now, seconds = progress.get("spilling", {}), time.time(), progress["durationMs"]["total"] / 1000
     pairs, age = sum(hop["pairs"] for hop in progress["hops"]) + progress["paidPairs"], spilling.get("oldestOwed")
     since = None if age is None else now - age
-    return Step(progress["batchId"], now, took, pairs, spilling.get("owedProbes", 0), since, progress["round"])
+    return Step(progress["batchId"], now, seconds, pairs, spilling.get("owedProbes", 0), since, progress["round"])
 
 
 def summary(
@@ -245,10 +245,10 @@ def summary(
     """Return a run in numbers."""
     friendly = regions()[:FRIENDLY]
     at = np.concatenate([np.full(results.num_rows, when) for when, results in emitted] or [np.empty(0)])
-    sent = np.concatenate([results.column("sent").to_numpy() for _, results in emitted] or [np.empty(0)])
+    send_times = np.concatenate([results.column("sent").to_numpy() for _, results in emitted] or [np.empty(0)])
     region = np.concatenate([results.column("region").to_numpy() for _, results in emitted] or [np.empty(0)])
     productive = np.isin(region, friendly)
-    response, when = at - sent, sent - start
+    response, when = at - send_times, send_times - start
     before = (when > WARM) & (when < load.before - 2)
     during = (when >= load.before) & (when < load.before + load.burst)
 
@@ -277,7 +277,7 @@ def summary(
             "all_p95": quantile(during, 0.95),
         },
         "level": level(load, start, steps),
-        "paid_after_burst": round(paid(load, start, steps), 1),
+        "paid_after_burst": round(time_to_pay(load, start, steps), 1),
         "last_result_after_burst": round(float((at - start)[during].max()) - load.before - load.burst, 1),
         "cpu_seconds": round(cpu, 1),
         "curve": curve,
@@ -285,7 +285,7 @@ def summary(
     }
 
 
-def paid(load: Load, start: float, steps: list[Step]) -> float:
+def time_to_pay(load: Load, start: float, steps: list[Step]) -> float:
     """Return how many seconds after the burst nothing was owed any more that had come until then."""
     end = start + load.before + load.burst
     owing = [one.at for one in steps if one.since is not None and one.since < end]

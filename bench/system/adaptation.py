@@ -49,9 +49,9 @@ def stream(seed: int) -> pa.Table:
 def feed(source: Path, target: Path) -> list[float]:
     """Let the files of all streams arrive, one a stream every few seconds; return when each did."""
     arrived: list[float] = []
-    started = (time.time() // STEP + 1) * STEP - EARLY
+    start = (time.time() // STEP + 1) * STEP - EARLY
     for at, files in enumerate(zip(*(sorted((source / name).iterdir()) for name in "ab"), strict=True)):
-        time.sleep(max(0.0, started + at * STEP - time.time()))
+        time.sleep(max(0.0, start + at * STEP - time.time()))
         for file in files:
             shutil.copy(file, target / file.parent.name / f".{file.name}")
             (target / file.parent.name / f".{file.name}").rename(target / file.parent.name / file.name)
@@ -73,11 +73,11 @@ def live(spark: SparkSession, source: Path, out: Path, strategy: Strategy, name:
 
 def finishing(batches: list[Any], sizes: dict[str, list[int]]) -> list[Any]:
     """Return for each file the batch that was the first to have it of both streams."""
-    done = [
+    finished = [
         np.searchsorted(np.cumsum([p["inputRows"][name] for p in batches]), np.cumsum(rows))
         for name, rows in sizes.items()
     ]
-    return [batches[at] for at in np.max(done, axis=0).tolist()]
+    return [batches[at] for at in np.max(finished, axis=0).tolist()]
 
 
 def rows(name: str, batches: list[Any], arrived: list[float]) -> list[Row]:
@@ -87,12 +87,12 @@ def rows(name: str, batches: list[Any], arrived: list[float]) -> list[Row]:
             "file": at,
             "batch": p["batchId"],
             "seconds": p["durationMs"]["total"] / 1000,
-            "response": datetime.fromisoformat(p["timestamp"]).timestamp() + p["durationMs"]["total"] / 1000 - came,
+            "response": datetime.fromisoformat(p["timestamp"]).timestamp() + p["durationMs"]["total"] / 1000 - arrival,
             "nodes": len(p["nodes"]),
             "balance": balance([node["cpuMs"] for node in p["nodes"]]),
             "decision": "; ".join(decision["after"] for decision in p["placement"].get("decisions", ())),
         }
-        for at, (p, came) in enumerate(zip(batches, arrived, strict=True))
+        for at, (p, arrival) in enumerate(zip(batches, arrived, strict=True))
     ]
 
 
@@ -117,8 +117,8 @@ def report(rows: list[Row]) -> None:
         )
         if name == "adaptive":
             console.print(f"  {BALANCE} wanted in all: {'met' if even == 1 else 'MISSED'}")
-            met = "met" if after <= RETURN * before else "MISSED"
-            console.print(f"  back within {RETURN} times the earlier response time: {met}")
+            outcome = "met" if after <= RETURN * before else "MISSED"
+            console.print(f"  back within {RETURN} times the earlier response time: {outcome}")
     draw(rows)
 
 

@@ -26,7 +26,7 @@ from watersmeet.workload import numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 20.0, 14, 2, 6.0
 NODES = range(1, 9)
-KNOWN = 4
+MEASURED_NODES = 4
 """The ring length whose run the predictions are made from."""
 WAITS = (2e-5, 6e-5, 1.8e-4)
 EPSILONS = (1.0, 5.0, 25.0)
@@ -37,11 +37,11 @@ ERROR, CELLS = 0.2, 8
 
 def cell(spark: SparkSession, files: Path, folder: Path, wait: float, epsilon: float, bar: Any) -> list[dict[str, Any]]:
     """Return the measured and the predicted batch time of each ring length."""
-    ran = {}
+    seconds = {}
     for nodes in NODES:
-        ran[nodes] = run(spark, files, folder / str(nodes), wm.PSP(nodes), wait, epsilon, WINDOW)
+        seconds[nodes] = run(spark, files, folder / str(nodes), wm.PSP(nodes), wait, epsilon, WINDOW)
         bar.advance(bar.task_ids[0])
-    p = ran[KNOWN].parameters
+    p = seconds[MEASURED_NODES].parameters
     return [
         {
             "wait_us": round(1e6 * wait),
@@ -50,21 +50,21 @@ def cell(spark: SparkSession, files: Path, folder: Path, wait: float, epsilon: f
             "measured": float(np.median([b["durationMs"]["job"] for b in query.progress[WARM:]])) / 1000,
             "predicted": p.advance * psp_cost(p, nodes).seconds(p),
         }
-        for nodes, query in ran.items()
+        for nodes, query in seconds.items()
     ]
 
 
 def report(rows: list[dict[str, Any]]) -> None:
     title = f"Seconds of a batch by ring length: three streams of {RATE:g}/s, {WINDOW:g} s windows, batches of {STEP} s"
     listing(title, "cost_model", rows)
-    errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows if row["nodes"] != KNOWN]
+    errors = [abs(row["predicted"] / row["measured"] - 1) for row in rows if row["nodes"] != MEASURED_NODES]
     error = float(np.median(errors))
-    console.print(f"{CAPTION} Predicted from the run with {KNOWN} nodes.")
+    console.print(f"{CAPTION} Predicted from the run with {MEASURED_NODES} nodes.")
     console.print(f"Median error {error:.0%}; at most 20 % wanted: {'met' if error <= ERROR else 'MISSED'}")
     cells = [list(group) for _, group in itertools.groupby(rows, key=lambda row: (row["wait_us"], row["epsilon"]))]
     near = sum(abs(best(group, "predicted") - best(group, "measured")) <= 1 for group in cells)
-    met = "met" if near >= CELLS * len(cells) / 9 else "MISSED"
-    console.print(f"The best length is predicted within one in {near} of {len(cells)} cells; 8 of 9 wanted: {met}")
+    outcome = "met" if near >= CELLS * len(cells) / 9 else "MISSED"
+    console.print(f"The best length is predicted within one in {near} of {len(cells)} cells; 8 of 9 wanted: {outcome}")
     draw(cells)
 
 

@@ -33,14 +33,14 @@ def waiting_session() -> SparkSession:
 def predicates(seconds: float, epsilon: float) -> list[Any]:
     """Two predicates that take some seconds a pair and hold for numbers that lie close together."""
 
-    owed = 0.0
+    seconds_owed = 0.0
 
     def close(x: float, ys: Any) -> Any:
-        nonlocal owed
-        owed += seconds * len(ys)
-        if owed > SLEEP:
-            time.sleep(owed)
-            owed = 0.0
+        nonlocal seconds_owed
+        seconds_owed += seconds * len(ys)
+        if seconds_owed > SLEEP:
+            time.sleep(seconds_owed)
+            seconds_owed = 0.0
         return np.abs(ys - x) < epsilon
 
     def near(x: float, ys: Any) -> Any:

@@ -116,7 +116,7 @@ class Sink:
 
     def after(self, moment: float) -> list[float]:
         """Return how long the rows took that were sent after a moment."""
-        return [took for now, took in self.taken if now - took > moment]
+        return [latency for now, latency in self.taken if now - latency > moment]
 
 
 def start(
@@ -150,10 +150,10 @@ def live(spark: SparkSession, folder: Path, setting: Setting, seconds: float) ->
     feed.join()
     query.processAllAvailable()
     query.stop()
-    took = sink.after(begin)
+    latencies = sink.after(begin)
     read = [batch["latencyMs"]["p50"] for batch in query.progress if batch["latencyMs"]] if setting.joined else []
-    told = statistics.median(read) / 1000 if read else float("nan")
-    return [float(np.quantile(took, share)) for share in (0.5, 0.99)] + [told]
+    reported = statistics.median(read) / 1000 if read else float("nan")
+    return [float(np.quantile(latencies, share)) for share in (0.5, 0.99)] + [reported]
 
 
 def waiting(spark: SparkSession, folder: Path, setting: Setting) -> list[float]:
@@ -163,12 +163,12 @@ def waiting(spark: SparkSession, folder: Path, setting: Setting) -> list[float]:
         send(folder, number, BACKLOG[1], rng)
     query = start(spark, folder, setting, sink, {"availableNow": True}, 0.05)
     query.awaitTermination()
-    began = datetime.fromisoformat(query.progress[0]["timestamp"]).timestamp()
+    first_batch = datetime.fromisoformat(query.progress[0]["timestamp"]).timestamp()
     there = [now for now, _ in sink.taken]
-    return [min(there) - began, max(there) - began, float(len(query.progress))]
+    return [min(there) - first_batch, max(there) - first_batch, float(len(query.progress))]
 
 
-Took = dict[str, list[list[float]]]
+Latencies = dict[str, list[list[float]]]
 
 
 def turned(settings: Sequence[Setting], number: int) -> Sequence[Setting]:
@@ -182,16 +182,16 @@ def _in(folder: Path, measure: Callable[[Path], list[float]]) -> list[float]:
     place = folder / "run"
     for name in NAMES:
         (place / name).mkdir(parents=True)
-    took = measure(place)
+    latencies = measure(place)
     shutil.rmtree(place)
-    return took
+    return latencies
 
 
-def run(rounds: int, seconds: float) -> tuple[Took, Took, float]:
+def run(rounds: int, seconds: float) -> tuple[Latencies, Latencies, float]:
     """Return what each setting measured in each round, and how busy the machine was with all of it, from 0 to 1."""
     spark = session({})
-    first: Took = {setting.name: [] for setting in LIVE}
-    second: Took = {setting.name: [] for setting in WAITING}
+    first: Latencies = {setting.name: [] for setting in LIVE}
+    second: Latencies = {setting.name: [] for setting in WAITING}
     psutil.cpu_percent()
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name,
@@ -202,26 +202,26 @@ def run(rounds: int, seconds: float) -> tuple[Took, Took, float]:
             _in(folder, partial(live, spark, setting=setting, seconds=seconds))
         for number in range(rounds):
             for setting in turned(LIVE, number):
-                took = _in(folder, partial(live, spark, setting=setting, seconds=seconds))
-                first[setting.name].append(took)
+                latencies = _in(folder, partial(live, spark, setting=setting, seconds=seconds))
+                first[setting.name].append(latencies)
                 bar.advance(bar.task_ids[0])
             for setting in turned(WAITING, number):
-                took = _in(folder, partial(waiting, spark, setting=setting))
-                second[setting.name].append(took)
+                latencies = _in(folder, partial(waiting, spark, setting=setting))
+                second[setting.name].append(latencies)
                 bar.advance(bar.task_ids[0])
     return first, second, psutil.cpu_percent() / 100
 
 
 def table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    shown = Table(title=title)
+    grid = Table(title=title)
     for heading in headings:
-        shown.add_column(heading)
+        grid.add_column(heading)
     for line in lines:
-        shown.add_row(*line)
-    console.print(shown)
+        grid.add_row(*line)
+    console.print(grid)
 
 
-def report(first: Took, second: Took, busy: float) -> None:
+def report(first: Latencies, second: Latencies, busy: float) -> None:
     medians = {name: [statistics.median(column) for column in zip(*runs, strict=True)] for name, runs in first.items()}
     ratios = {
         name: statistics.median(mine[0] / bare[0] for mine, bare in zip(runs, first[REFERENCE], strict=True))
@@ -249,12 +249,12 @@ def report(first: Took, second: Took, busy: float) -> None:
         writer = csv.writer(file)
         writer.writerow(["setting", "round", "first", "second", "third"])
         for took in (first, second):
-            writer.writerows((name, at, *found) for name, runs in took.items() for at, found in enumerate(runs))
+            writer.writerows((name, at, *row) for name, runs in took.items() for at, row in enumerate(runs))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0)
-    given = parser.parse_args()
-    report(*run(given.rounds, given.seconds))
+    arguments = parser.parse_args()
+    report(*run(arguments.rounds, arguments.seconds))

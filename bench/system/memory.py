@@ -72,8 +72,8 @@ def expected(a: Ints, b: Ints) -> set[tuple[int, int]]:
     pairs = set()
     for apart in (-1, 0, 1):
         at, rest = np.divmod(b + apart, STEP)
-        found = np.flatnonzero((rest == 0) & (at < len(a)))
-        pairs |= set(zip(at[found].tolist(), found.tolist(), strict=True))
+        matches = np.flatnonzero((rest == 0) & (at < len(a)))
+        pairs |= set(zip(at[matches].tolist(), matches.tolist(), strict=True))
     return pairs
 
 
@@ -96,7 +96,7 @@ class Watch:
             they use, files that they map included.
     """
 
-    seen: dict[int, dict[str, float]] = field(default_factory=dict)
+    peaks: dict[int, dict[str, float]] = field(default_factory=dict)
     together: dict[str, float] = field(default_factory=lambda: {"anonymous_mb": 0.0, "pages_mb": 0.0})
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -109,15 +109,15 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            found = []
+            processes = []
             for process in psutil.Process().children(recursive=True):
                 try:
                     if "pyspark.daemon" in process.cmdline():  # the daemon, or a worker that it forked
-                        found.append(self._look(process))
+                        processes.append(self._look(process))
                 except (psutil.Error, OSError):
                     continue  # it has ended
             for name, most in self.together.items():
-                self.together[name] = max(most, sum(now[name] for now in found))
+                self.together[name] = max(most, sum(now[name] for now in processes))
 
     def _look(self, process: psutil.Process) -> dict[str, float]:
         limit = process.rlimit(psutil.RLIMIT_AS)[0]
@@ -130,8 +130,8 @@ class Watch:
             "anonymous_mb": pages["Pss_Anon"],
             "pages_mb": pages["Pss"],
         }
-        before = self.seen.setdefault(process.pid, now)
-        self.seen[process.pid] = {name: max(before[name], now[name]) for name in now}
+        before = self.peaks.setdefault(process.pid, now)
+        self.peaks[process.pid] = {name: max(before[name], now[name]) for name in now}
         return now
 
 
@@ -147,7 +147,7 @@ def run(
     out: Path,
     exchange: str,
     spill: wm.Spill | None = None,
-    opened: str | None = None,
+    open_bytes: str | None = None,
 ) -> float:
     """Join all files, and return the bytes of live state."""
     schema = "id long, ts timestamp, x long, payload binary"
@@ -161,8 +161,8 @@ def run(
         spill=spill,
     )
     writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).option("exchange", exchange)
-    if opened is not None:
-        writer = writer.option("openBytes", opened)
+    if open_bytes is not None:
+        writer = writer.option("openBytes", open_bytes)
     query = writer.trigger(availableNow=True).start(str(out / "results"))
     query.awaitTermination()
     return float(query.progress[-1]["stateBytes"])
@@ -175,16 +175,16 @@ def measure(
     limits = {"spark.executor.cores": str(WORKERS), "spark.master": options.master}
     if options.memory != "none":
         limits["spark.executor.pyspark.memory"] = options.memory
-    spark, out, began = session(limits), folder / name.replace(" ", "-"), time.monotonic()
+    spark, out, start = session(limits), folder / name.replace(" ", "-"), time.monotonic()
     with Watch() as watch:
         state = run(spark, folder, out, options.exchange, **budget)
-    took = time.monotonic() - began
+    seconds = time.monotonic() - start
     spark.stop()
     rows = list(results(out / "results", options.width))
     assert len(rows) == len(set(rows)) and set(rows) == pairs, "the results are wrong"
     shutil.rmtree(out)
-    console.print(f"{name}: {state / 2**30:.2f} GiB live, {len(rows):,} results, all right, in {took:.0f} s")
-    return watch, {"budget": name, "live_gib": state / 2**30, **watch.together, "seconds": took}
+    console.print(f"{name}: {state / 2**30:.2f} GiB live, {len(rows):,} results, all right, in {seconds:.0f} s")
+    return watch, {"budget": name, "live_gib": state / 2**30, **watch.together, "seconds": seconds}
 
 
 def main() -> None:
@@ -205,14 +205,14 @@ def main() -> None:
         how = options, folder, expected(a, b)
         if options.budget is None:
             watch, _ = measure(*how, "no budget")
-            rows = [{"worker": at} | seen for at, seen in watch.seen.items()]
+            rows = [{"worker": at} | peaks for at, peaks in watch.peaks.items()]
             listing(f"Workers, exchange {options.exchange}", "memory", rows)
             return
         each = str(bytes_of(options.budget, "--budget") // WORKERS)
         rows = [
             measure(*how, "no budget")[1],
             measure(*how, f"memory {options.budget}", spill=wm.Spill(memory=options.budget))[1],
-            measure(*how, f"openBytes {options.budget} by {WORKERS}", opened=each)[1],
+            measure(*how, f"openBytes {options.budget} by {WORKERS}", open_bytes=each)[1],
         ]
     listing(f"All workers together, exchange {options.exchange}", "memory_budget", rows)
 

@@ -70,7 +70,7 @@ def main() -> None:
     spark = session({})
     runs: dict[str, Callable[[SparkSession, Path, Path], list[float]]]
     runs = {"bare foreachBatch": bare, "watersmeet": ours, "without durable": partial(ours, durable=False)}
-    took: dict[str, list[float]] = {what: [] for what in runs}
+    times: dict[str, list[float]] = {what: [] for what in runs}
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name,
         progress("Overhead", len(runs) * ROUNDS) as bar,
@@ -79,18 +79,18 @@ def main() -> None:
         files = band_files(folder / "files", 100)
         for number in range(ROUNDS):
             for what, run in runs.items():
-                took[what] += run(spark, files, folder / f"{what}-{number}")[WARM_UP:]
+                times[what] += run(spark, files, folder / f"{what}-{number}")[WARM_UP:]
                 bar.advance(bar.task_ids[0])
-    report(took)
+    report(times)
 
 
-def report(took: dict[str, list[float]]) -> None:
-    medians = {what: statistics.median(times) for what, times in took.items()}
+def report(seconds: dict[str, list[float]]) -> None:
+    medians = {what: statistics.median(times) for what, times in seconds.items()}
     ratio = medians["watersmeet"] / medians["bare foreachBatch"]
     table = Table(title="A micro-batch of 1,500 rows with nothing to match")
     for heading in ("what", "batches", "median ms", "ratio"):
         table.add_column(heading)
-    for what, times in took.items():
+    for what, times in seconds.items():
         table.add_row(
             what, str(len(times)), f"{medians[what]:.0f}", f"{medians[what] / medians['bare foreachBatch']:.2f}"
         )
@@ -100,18 +100,18 @@ def report(took: dict[str, list[float]]) -> None:
     with (RESULTS / "overhead.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["what", "milliseconds"])
-        writer.writerows((what, milliseconds) for what, times in took.items() for milliseconds in times)
-    draw(took)
+        writer.writerows((what, milliseconds) for what, times in seconds.items() for milliseconds in times)
+    draw(seconds)
 
 
-def draw(took: dict[str, list[float]]) -> None:
+def draw(times: dict[str, list[float]]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    axes.boxplot(list(took.values()), tick_labels=list(took))
+    axes.boxplot(list(times.values()), tick_labels=list(times))
     axes.set(ylabel="milliseconds a batch", title="A micro-batch with nothing to match", ylim=(0, None))
     figure.tight_layout()
     figure.savefig(RESULTS / "overhead.png", dpi=120)

@@ -39,7 +39,7 @@ from watersmeet.spark.api.join_query import JoinQuery
 
 TARGET = 2.0
 """Per cent in 1,000 batches."""
-SETTLED = 500
+WARM_UP_BATCHES = 500
 EVERY = 25
 """Batches between two samples."""
 ROWS = 20
@@ -139,16 +139,16 @@ def compare(folder: Path, rows: int, last: datetime, more: str) -> bool:
     return figures["wanted"] > 0 and not any(figures[name] for name in ("lost", "too many", "ids twice"))
 
 
-def sample(batch: int, folder: Path, took: float, heap: float) -> Sample:
+def sample(batch: int, folder: Path, seconds: float, heap: float) -> Sample:
     me = psutil.Process()
     others = me.children(recursive=True)
     jvms = [p for p in others if p.name() == "java"]
     workers = [p for p in others if "python" in p.name()]
     maps = [line for p in (me, *workers) for line in _lines(p)]
-    kept = [path for path in folder.rglob("*") if path.is_file()]
+    files = [path for path in folder.rglob("*") if path.is_file()]
     return Sample(
         batch,
-        1000 * took / EVERY,
+        1000 * seconds / EVERY,
         _mb([me]),
         _mb(jvms),
         heap,
@@ -156,8 +156,8 @@ def sample(batch: int, folder: Path, took: float, heap: float) -> Sample:
         sum(p.num_fds() for p in (me, *workers)),
         len(maps),
         sum("(deleted)" in line and ".arrow" in line for line in maps),
-        len(kept),
-        sum(path.stat().st_size for path in kept) / 1024,
+        len(files),
+        sum(path.stat().st_size for path in files) / 1024,
     )
 
 
@@ -181,21 +181,21 @@ def live_heap(spark: SparkSession) -> float:
 
 
 def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int, seconds: float) -> list[Sample]:
-    samples, done, at = list[Sample](), 0, time.monotonic()
+    samples, batch_count, at = list[Sample](), 0, time.monotonic()
     end = at + seconds
     with progress("Soak", batches) as bar:
-        while done < batches and query.isActive and at < end:
+        while batch_count < batches and query.isActive and at < end:
             time.sleep(0.05)
             last = batches_of(query)
-            if last < done + EVERY:
+            if last < batch_count + EVERY:
                 continue
             now = time.monotonic()
             try:
-                samples.append(sample(last, folder, (now - at) * EVERY / (last - done), live_heap(spark)))
+                samples.append(sample(last, folder, (now - at) * EVERY / (last - batch_count), live_heap(spark)))
             except (psutil.Error, FileNotFoundError):
                 continue  # a process or a file that went while it was looked at
             bar.update(bar.task_ids[0], completed=last)
-            done, at = batches_of(query), time.monotonic()
+            batch_count, at = batches_of(query), time.monotonic()
     return samples
 
 
@@ -207,11 +207,11 @@ def batches_of(query: JoinQuery) -> int:
 
 def slope(samples: Sequence[Sample], name: str) -> float:
     """Return by how many per cent of its mean a figure rises in 1,000 batches, once all has settled."""
-    settled = [one for one in samples if one.batch >= SETTLED]
-    values = np.array([getattr(one, name) for one in settled], float)
+    steady = [one for one in samples if one.batch >= WARM_UP_BATCHES]
+    values = np.array([getattr(one, name) for one in steady], float)
     if len(values) < 2 or not values.mean():
         return 0.0
-    rise, _ = np.polyfit([one.batch for one in settled], values, 1)
+    rise, _ = np.polyfit([one.batch for one in steady], values, 1)
     return float(100 * 1000 * rise / values.mean())
 
 
@@ -222,12 +222,12 @@ def report(samples: Sequence[Sample], exchange: str) -> None:
         writer = csv.DictWriter(file, ["batch", *names])
         writer.writeheader()
         writer.writerows(asdict(one) for one in samples)
-    table = Table("figure", f"at batch {SETTLED}", "at the end", "% in 1,000 batches", "flat?")
-    first = next((one for one in samples if one.batch >= SETTLED), samples[0])
+    table = Table("figure", f"at batch {WARM_UP_BATCHES}", "at the end", "% in 1,000 batches", "flat?")
+    first = next((one for one in samples if one.batch >= WARM_UP_BATCHES), samples[0])
     for name in names:
         rise = slope(samples, name)
-        shown = [f"{getattr(one, name):,.1f}" for one in (first, samples[-1])]
-        table.add_row(name, *shown, f"{rise:+.1f}", "yes" if rise <= TARGET else "NO")
+        cells = [f"{getattr(one, name):,.1f}" for one in (first, samples[-1])]
+        table.add_row(name, *cells, f"{rise:+.1f}", "yes" if rise <= TARGET else "NO")
     console.print(table)
     draw(samples, names, RESULTS / f"soak-{exchange}.png", exchange)
 
@@ -238,7 +238,7 @@ def draw(samples: Sequence[Sample], names: Sequence[str], path: Path, exchange: 
         axis.plot([one.batch for one in samples], [getattr(one, name) for one in samples], linewidth=1)
         axis.set_title(f"{name} ({slope(samples, name):+.1f} % in 1,000)", fontsize=9)
         axis.set_ylim(bottom=0)
-        axis.axvline(SETTLED, color="grey", linewidth=0.5)
+        axis.axvline(WARM_UP_BATCHES, color="grey", linewidth=0.5)
     for axis in axes[-1]:
         axis.set_xlabel("batch")
     figure.suptitle(f"{samples[-1].batch:,} micro-batches in one process, exchange {exchange}")

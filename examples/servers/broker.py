@@ -23,12 +23,12 @@ Tell = Callable[[str], None]
 
 
 def broker_jars(tell: Tell = lambda line: None) -> Path:
-    """Return the folder with the broker's jars, fetched if they are not there yet."""
+    """Return the folder with the broker's jars; fetch them if they are missing."""
     return _jars(f"kafka-{KAFKA}", "broker.xml", f"-Dkafka.version={KAFKA}", tell)
 
 
 def connector_jars(tell: Tell = lambda line: None) -> list[Path]:
-    """Return the jars that Spark needs for Kafka (`spark.jars`), fetched if they are not there yet."""
+    """Return the jars that Spark needs for Kafka (`spark.jars`); fetch them if they are missing."""
     folder = _jars(f"kafka-connector-{CONNECTOR}", "connector.xml", f"-Dconnector.version={CONNECTOR}", tell)
     return sorted(folder.glob("*.jar"))
 
@@ -47,7 +47,7 @@ class Broker:
 
     Attributes:
         folder: Where it keeps everything.
-        partitions: How many partitions a topic has that nobody made.
+        partitions: How many partitions an automatically created topic has.
         port: Where it listens, on loopback.
     """
 
@@ -63,7 +63,7 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens.
+        """Start the broker, and wait until it listens.
 
         Raises:
             RuntimeError: If it does not start.
@@ -82,7 +82,7 @@ class Broker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Stop it as an operator would; if that takes long, kill it."""
+        """Shut it down cleanly; kill it if that takes too long."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -90,7 +90,7 @@ class Broker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, without a chance to tidy up."""
+        """Kill it without a clean shutdown."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -123,17 +123,17 @@ class Broker:
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = [*_java(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._properties)]
-        done = subprocess.run(tool, cwd=self.folder, capture_output=True, text=True)
-        if done.returncode:
+        outcome = subprocess.run(tool, cwd=self.folder, capture_output=True, text=True)
+        if outcome.returncode:
             shutil.rmtree(self.folder / "data", ignore_errors=True)
             raise RuntimeError(
-                f"The Kafka broker's folder could not be formatted: {(done.stdout + done.stderr)[-2000:]}"
+                f"The Kafka broker's folder could not be formatted: {(outcome.stdout + outcome.stderr)[-2000:]}"
             )
 
 
 @contextmanager
 def running(folder: Path, partitions: int = 2, tell: Tell = lambda line: None) -> Iterator[Broker]:
-    """Run a broker in an empty folder, and end it in the end."""
+    """Run a broker in an empty folder, and kill it at the end."""
     broker_jars(tell)
     broker = Broker(folder, partitions)
     try:
@@ -144,25 +144,25 @@ def running(folder: Path, partitions: int = 2, tell: Tell = lambda line: None) -
 
 
 def java() -> str:
-    """Return the Java that Spark would take."""
+    """Return the Java that Spark would use."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
 
 def _java() -> list[str]:
-    # A broker of seconds: to optimise its code would take longer than to run it.
+    # The broker runs for seconds: optimising its code would take longer than running it.
     quick = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [java(), *quick, "-cp", f"{broker_jars()}/*"]
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    """Return a free port of the loopback interface."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody listens on a port of loopback."""
+    """Tell whether something listens on a port of the loopback interface."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""A Kafka client in a process of its own, so that Spark's measures are not disturbed: Java's, called from Python."""
+"""Java's Kafka client, called from Python: in a process of its own, so as not to disturb Spark's measurements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ TEXT = "org.apache.kafka.common.serialization.String"
 
 
 class Record(NamedTuple):
-    """A record that was read: its key, its value, and when it was written, in milliseconds since the epoch."""
+    """A record read from a topic: key, value, and when it was written, in milliseconds since the epoch."""
 
     key: str | None
     value: str
@@ -22,24 +22,24 @@ class Record(NamedTuple):
 
 
 class Client:
-    """Makes topics, writes records and reads them; texts all."""
+    """Creates topics, writes and reads records; keys and values are text."""
 
     def __init__(self, gateway: JavaGateway, address: str) -> None:
         self._jvm, self._gateway = gateway.jvm, gateway
         self._kafka = gateway.jvm.org.apache.kafka
-        given = {"bootstrap.servers": address, "acks": "all", "linger.ms": "0"}
-        given |= {f"{what}.serializer": f"{TEXT}Serializer" for what in ("key", "value")}
-        self._producer = self._kafka.clients.producer.KafkaProducer(self._properties(given))
+        settings = {"bootstrap.servers": address, "acks": "all", "linger.ms": "0"}
+        settings |= {f"{what}.serializer": f"{TEXT}Serializer" for what in ("key", "value")}
+        self._producer = self._kafka.clients.producer.KafkaProducer(self._properties(settings))
         self._address = address
 
-    def _properties(self, given: Mapping[str, str]) -> Any:
-        made = self._jvm.java.util.Properties()
-        for name, value in given.items():
-            made.setProperty(name, value)
-        return made
+    def _properties(self, settings: Mapping[str, str]) -> Any:
+        properties = self._jvm.java.util.Properties()
+        for name, value in settings.items():
+            properties.setProperty(name, value)
+        return properties
 
     def make(self, topic: str, partitions: int, **settings: str) -> None:
-        """Make a topic; settings such as `cleanup_policy="compact"`."""
+        """Create a topic, with settings such as `cleanup_policy="compact"`."""
         optional = self._jvm.java.util.Optional
         new = self._kafka.clients.admin.NewTopic(topic, optional.of(partitions), optional.empty())
         configs = self._jvm.java.util.HashMap()
@@ -52,18 +52,18 @@ class Client:
             admin.close()
 
     def send(self, topic: str, value: str, partition: int) -> None:
-        """Write a record; it is there for sure after `flush`."""
+        """Write a record; it is certain to be there after `flush`."""
         self._producer.send(self._kafka.clients.producer.ProducerRecord(topic, partition, None, value))
 
     def flush(self) -> None:
-        """Wait until all that was sent is written."""
+        """Wait until all records sent have been written."""
         self._producer.flush()
 
     def reader(self, topic: str, partitions: int) -> "Reader":
-        """Return what reads a topic from its beginning."""
-        given = {"bootstrap.servers": self._address, "isolation.level": "read_committed"}
-        given |= {f"{what}.deserializer": f"{TEXT}Deserializer" for what in ("key", "value")}
-        consumer = self._kafka.clients.consumer.KafkaConsumer(self._properties(given))
+        """Return a reader that starts at the beginning of a topic."""
+        settings = {"bootstrap.servers": self._address, "isolation.level": "read_committed"}
+        settings |= {f"{what}.deserializer": f"{TEXT}Deserializer" for what in ("key", "value")}
+        consumer = self._kafka.clients.consumer.KafkaConsumer(self._properties(settings))
         parts = self._jvm.java.util.ArrayList()
         for at in range(partitions):
             parts.add(self._kafka.common.TopicPartition(topic, at))
@@ -79,18 +79,18 @@ class Reader:
         self._consumer, self._duration = consumer, duration
 
     def poll(self, milliseconds: int = 200) -> Sequence[Record]:
-        """Return what has come, waiting so long for the first."""
-        found = self._consumer.poll(self._duration(milliseconds)).iterator()
+        """Return the records that have arrived, waiting up to `milliseconds` for the first."""
+        answer = self._consumer.poll(self._duration(milliseconds)).iterator()
         records = []
-        while found.hasNext():
-            record = found.next()
+        while answer.hasNext():
+            record = answer.next()
             records.append(Record(record.key(), record.value(), record.timestamp()))
         return records
 
 
 @contextmanager
 def client(broker: Broker) -> Iterator[Client]:
-    """Start a client of a broker, and end it in the end."""
+    """Start a client of a broker, and stop it at the end."""
     py4j = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     classes = f"{broker_jars()}/*"

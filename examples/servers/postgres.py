@@ -1,4 +1,4 @@
-"""A PostgreSQL in a folder of its own, on a Unix socket: for tests."""
+"""A PostgreSQL server in a folder of its own, on a Unix socket: for tests."""
 
 import os
 import pwd
@@ -18,14 +18,14 @@ START_SECONDS = 60.0
 
 
 def programs() -> Path:
-    """Return the folder with PostgreSQL's programs, those of the newest version.
+    """Return the folder with the programs of the newest PostgreSQL.
 
     Raises:
         MissingTool: If it is not installed.
     """
-    found = sorted(Path(PLACES).glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    if found:
-        return found[-1].parent
+    servers = sorted(Path(PLACES).glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    if servers:
+        return servers[-1].parent
     other = shutil.which("postgres")
     if other is None:
         raise MissingTool("needs PostgreSQL: install it (Debian and Ubuntu: postgresql) and run this again")
@@ -34,9 +34,9 @@ def programs() -> Path:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """Run a server; yield how psycopg connects to it.
+    """Run a server; yield psycopg's connection string.
 
-    It does not run as root: then its files are given to the user that the package made, in a folder which that may see.
+    PostgreSQL does not run as root. For root, its files belong to the user that the package has created.
     """
     tools, folder = programs(), Path(tempfile.mkdtemp(prefix="watersmeet-pg-", dir="/tmp"))
     if os.geteuid() == 0:
@@ -71,6 +71,6 @@ def _as_owner(command: Sequence[str]) -> list[str]:
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(_as_owner(command), cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: {done.stdout}{done.stderr}")
+    outcome = subprocess.run(_as_owner(command), cwd=folder, capture_output=True, text=True)
+    if outcome.returncode:
+        raise RuntimeError(f"{command[0]} failed: {outcome.stdout}{outcome.stderr}")

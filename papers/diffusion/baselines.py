@@ -71,13 +71,13 @@ class RandomHoldings(Holdings):
 
     def cover(self, stream: int, before: Owners, node_loads: NodeLoads) -> tuple[Owners, int]:
         """Return nodes that hold all of a stream, as the dice have them."""
-        left, chosen = set(self.sets[stream]), []
-        holders = sorted(set(chain.from_iterable(left)))
+        uncovered, picks = set(self.sets[stream]), []
+        holders = sorted(set(chain.from_iterable(uncovered)))
         for node in self._dice.sample(holders, len(holders)):
-            covered = {owners for owners in left if node in owners}
-            left -= covered
-            chosen += [node] if covered else []
-        return tuple(chosen), len(set(chosen).difference(before))
+            covered = {owners for owners in uncovered if node in owners}
+            uncovered -= covered
+            picks += [node] if covered else []
+        return tuple(picks), len(set(picks).difference(before))
 
 
 # -- semantics-unaware routing
@@ -95,7 +95,7 @@ class Unaware:
 
     nodes: int
     results: int
-    found: int
+    matches: int
 
 
 def unaware(files: Path, out: Path, epsilon: float, nodes: int) -> Unaware:
@@ -104,8 +104,8 @@ def unaware(files: Path, out: Path, epsilon: float, nodes: int) -> Unaware:
     numpy_band(task)
     results = pq.read_table(task.results)
     inputs = {name: pq.read_table(files / name).sort_by("ts") for name in STREAMS}
-    sent = diffuse({name: rows["ts"].cast(pa.int64()).to_numpy() for name, rows in inputs.items()}, nodes)
-    at = [_by_id(inputs[name]["id"].to_numpy(), sent[name])[results[f"{name}_id"].to_numpy()] for name in STREAMS]
+    copies = diffuse({name: rows["ts"].cast(pa.int64()).to_numpy() for name, rows in inputs.items()}, nodes)
+    at = [_by_id(inputs[name]["id"].to_numpy(), copies[name])[results[f"{name}_id"].to_numpy()] for name in STREAMS]
     return Unaware(nodes, len(results), int(np.count_nonzero((at[0] == at[1]) & (at[1] == at[2]))))
 
 
@@ -123,14 +123,14 @@ def diffuse(times: Mapping[str, Ints], nodes: int) -> dict[str, Ints]:
         nodes: How many nodes there are.
     """
     arrivals = sorted((t, name, at) for name, stream in times.items() for at, t in enumerate(stream.tolist()))
-    sent = {name: np.empty(len(stream), np.int64) for name, stream in times.items()}
-    kept: list[deque[int]] = [deque() for _ in range(nodes)]
+    copies = {name: np.empty(len(stream), np.int64) for name, stream in times.items()}
+    windows: list[deque[int]] = [deque() for _ in range(nodes)]
     loads = [(0, node) for node in range(nodes)]
     for time, name, at in arrivals:
         load, node = loads[0]
-        sent[name][at] = node
-        while kept[node] and time - kept[node][0] >= WINDOW * 1_000_000:
-            kept[node].popleft()
-        heapq.heapreplace(loads, (load + 1 + len(kept[node]), node))
-        kept[node].append(time)
-    return sent
+        copies[name][at] = node
+        while windows[node] and time - windows[node][0] >= WINDOW * 1_000_000:
+            windows[node].popleft()
+        heapq.heapreplace(loads, (load + 1 + len(windows[node]), node))
+        windows[node].append(time)
+    return copies

@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """A promise: no tuple with this key follows in the stream."""
+    """Says that no tuple with this key follows in the stream."""
 
     key: int
 

@@ -47,7 +47,7 @@ class Half:
         self.unpurged: set[int] = set()
         self.held_back: set[int] = set()
 
-    def closed(self, key: int, on_disk: Sequence[Row] | None = None) -> bool:
+    def is_closed(self, key: int, on_disk: Sequence[Row] | None = None) -> bool:
         """Return whether no tuple of this stream that has the key can be in any later result.
 
         BlockBuffer tuples need not be asked: `end` hands them out first.
@@ -165,7 +165,7 @@ class MJoin(Operator):
             return
         for match in self.states[MANY].take(row.key):
             self._emit(row, match)
-        if not self.halves[MANY].closed(row.key):
+        if not self.halves[MANY].is_closed(row.key):
             self._store(ONE, row)
         self._propagate(row.key)
 
@@ -178,7 +178,7 @@ class MJoin(Operator):
             self._emit(partner, row)
             if self._cluster == row.key:
                 self._partner = partner
-        elif not self.halves[ONE].closed(row.key):
+        elif not self.halves[ONE].is_closed(row.key):
             self._store(MANY, row)
 
     def _store(self, side: Side, row: Row) -> None:
@@ -198,12 +198,12 @@ class MJoin(Operator):
 
     def _process_waiting(self) -> bool:
         """Go back to sequential scheduling: process all that wait."""
-        found = False
+        has_worked = False
         for side in SIDES:
             for row in self.halves[side].release():
                 self._process(side, row)
-                found = True
-        return found
+                has_worked = True
+        return has_worked
 
     # -- what punctuations do
 
@@ -222,21 +222,21 @@ class MJoin(Operator):
 
     def _purge(self) -> bool:
         """Scan what is in memory for tuples that new punctuations made useless, and pass on those that can be."""
-        found = False
+        has_worked = False
         for side in SIDES:
             keys, self.halves[side].unpurged = self.halves[side].unpurged, set()
-            closed = {key for key in keys if self.halves[side].closed(key)}
-            if closed:
-                self.states[OTHER[side]].drop(closed)
+            closed_keys = {key for key in keys if self.halves[side].is_closed(key)}
+            if closed_keys:
+                self.states[OTHER[side]].drop(closed_keys)
             for key in keys:
                 self._propagate(key)
-            found = found or bool(keys)
-        return found
+            has_worked = has_worked or bool(keys)
+        return has_worked
 
     def _propagate(self, key: int, on_disk: OnDisk = NOTHING_READ) -> None:
         """Let punctuations with a key go out if nothing that they speak of can."""
         holding = [half for half in self.halves if key in half.held_back]
-        if holding and any(self.halves[side].closed(key, on_disk.get(side)) for side in SIDES):
+        if holding and any(self.halves[side].is_closed(key, on_disk.get(side)) for side in SIDES):
             for half in holding:
                 half.held_back.remove(key)
                 self.output.append(Punctuation(key))
@@ -293,4 +293,4 @@ class MJoin(Operator):
 
     def _useful(self, side: Side, rows: Sequence[Row], on_disk: OnDisk) -> list[Row]:
         other = OTHER[side]
-        return [row for row in rows if not self.halves[other].closed(row.key, on_disk.get(other))]
+        return [row for row in rows if not self.halves[other].is_closed(row.key, on_disk.get(other))]

@@ -123,12 +123,12 @@ def measure(operator: Operator, feed: Feed, marks: Sequence[int], clock: Clock) 
 
 
 def _run(operator: Operator, marks: Sequence[int], clock: Clock) -> Trace:
-    seen: list[tuple[float, int, int]] = []
-    began = clock()
+    samples: list[tuple[float, int, int]] = []
+    start = clock()
     while operator.step():
-        while len(seen) < len(marks) and operator.results >= marks[len(seen)]:
-            seen.append((clock() - began, operator.in_memory, len(operator.output) - operator.results))
-    columns: Any = np.array(seen, dtype=np.float64).T
+        while len(samples) < len(marks) and operator.results >= marks[len(samples)]:
+            samples.append((clock() - start, operator.in_memory, len(operator.output) - operator.results))
+    columns: Any = np.array(samples, dtype=np.float64).T
     return Trace(*columns)
 
 

@@ -72,7 +72,7 @@ class TupleSchedule(ABC):
     """Decides which tuples wait once they are retrieved."""
 
     @abstractmethod
-    def waits(self, key: int, wanted: Collection[int]) -> bool:
+    def waits(self, key: int, keys: Collection[int]) -> bool:
         """Return whether a tuple with this key waits for the end of its stream's turn.
 
         Args:
@@ -84,7 +84,7 @@ class TupleSchedule(ABC):
 class Sequential(TupleSchedule):
     """None waits."""
 
-    def waits(self, key: int, wanted: Collection[int]) -> bool:
+    def waits(self, key: int, keys: Collection[int]) -> bool:
         """See TupleSchedule."""
         return False
 
@@ -92,6 +92,6 @@ class Sequential(TupleSchedule):
 class ValueOriented(TupleSchedule):
     """Those wait which no punctuation waits for, if there are punctuations."""
 
-    def waits(self, key: int, wanted: Collection[int]) -> bool:
+    def waits(self, key: int, keys: Collection[int]) -> bool:
         """See TupleSchedule."""
-        return bool(wanted) and key not in wanted
+        return bool(keys) and key not in keys

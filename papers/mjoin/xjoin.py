@@ -46,7 +46,7 @@ class Visit:
     at: int
     newest: float
 
-    def joined(self, on_disk: Stamped, in_memory: Stamped) -> bool:
+    def have_met(self, on_disk: Stamped, in_memory: Stamped) -> bool:
         """Return whether two rows met then."""
         return on_disk.left <= self.newest and in_memory.came < self.at < in_memory.left
 
@@ -130,6 +130,6 @@ class XJoin(Operator):
     def _have_met(self, at: int, one: Stamped, many: Stamped) -> bool:
         if one.came < many.left and many.came < one.left:
             return True
-        return any(visit.joined(one, many) for visit in self._visits.get((ONE, at), ())) or any(
-            visit.joined(many, one) for visit in self._visits.get((MANY, at), ())
+        return any(visit.have_met(one, many) for visit in self._visits.get((ONE, at), ())) or any(
+            visit.have_met(many, one) for visit in self._visits.get((MANY, at), ())
         )

@@ -154,7 +154,7 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
 # -- running
 
 
-def run_all(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes = EMPTY) -> dict[Case, Outcome]:
+def run_all(cases: Iterable[Case], processes: int = PROCESSES, finished: Outcomes = EMPTY) -> dict[Case, Outcome]:
     """Run cases and those without a limit that they are measured by, each once, in some processes or in this one.
 
     Args:
@@ -167,7 +167,7 @@ def run_all(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes =
     """
     limited = dict.fromkeys(cases)
     ceilings = dict.fromkeys(case.ceiling for case in limited)
-    outcomes = {case: known[case] for case in (*ceilings, *limited) if case in known}
+    outcomes = {case: finished[case] for case in (*ceilings, *limited) if case in finished}
     with progress("Spilling", len(limited) + len(ceilings) - len(outcomes)) as bar, _mapping(processes) as mapped:
         for some in (ceilings, limited):
             new = [case for case in some if case not in outcomes]

@@ -104,10 +104,12 @@ def _draw_bars(axis: Any, panel: Panel, row: Row) -> None:
     """Draw the ends of runs as shares of the same seed's run without a limit: seeds differ more than curves do."""
     curves = row.curves
     whole = curves[CEILING][panel.measure][:, -1]
-    shown = {name: 100 * found[panel.measure][:, -1] / whole for name, found in curves.items() if name != CEILING}
-    means = np.array([values.mean() for values in shown.values()])
-    apart = np.array([(m - v.min(), v.max() - m) for m, v in zip(means, shown.values(), strict=True)]).T
-    bars = axis.bar([*shown], means, yerr=apart, capsize=4, color=[_colour(at, "") for at in range(len(shown))])
+    percentages = {name: 100 * curve[panel.measure][:, -1] / whole for name, curve in curves.items() if name != CEILING}
+    means = np.array([values.mean() for values in percentages.values()])
+    apart = np.array([(m - v.min(), v.max() - m) for m, v in zip(means, percentages.values(), strict=True)]).T
+    bars = axis.bar(
+        [*percentages], means, yerr=apart, capsize=4, color=[_colour(at, "") for at in range(len(percentages))]
+    )
     axis.bar_label(bars, [f"{mean:.1f}" for mean in means], label_type="center", fontsize=8, color="white")
     axis.set(ylabel=f"{LABELS[panel.measure].removesuffix(' so far')} at the end, % of the run with no limit")
     axis.tick_params("x", labelsize=8)

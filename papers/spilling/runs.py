@@ -102,7 +102,7 @@ class Outcome:
 class _Stages(Here):
     """Stages that watch no partial results."""
 
-    def _attempt(self, at: int, seen: Counter[Any]) -> Attempt:
+    def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
         return attempt(at, f"s{self._number}p{at}")
 
 

@@ -73,8 +73,8 @@ def _times(setting: Setting, dice: np.random.Generator) -> Ints:
     """Return when the tuples of a stream come."""
     length = round(setting.phase * SECOND)
     rates = [1000 / (setting.slow if at % 2 else setting.fast) for at in range(setting.phases)]
-    found = [arrivals(rate, setting.phase, dice, START + at * length) for at, rate in enumerate(rates)]
-    return np.unique(np.concatenate(found))
+    times = [arrivals(rate, setting.phase, dice, START + at * length) for at, rate in enumerate(rates)]
+    return np.unique(np.concatenate(times))
 
 
 class _Pools:
@@ -82,8 +82,8 @@ class _Pools:
 
     def __init__(self, setting: Setting, dice: np.random.Generator) -> None:
         self._setting, parts = setting, setting.partitions
-        found = bucket(pa.array(np.arange(1, VALUES + 1)), parts)
-        values = [dice.permutation(np.flatnonzero(found == at) + 1) for at in range(parts)]
+        partitions = bucket(pa.array(np.arange(1, VALUES + 1)), parts)
+        values = [dice.permutation(np.flatnonzero(partitions == at) + 1) for at in range(parts)]
         self._values = np.array([some[: min(map(len, values))] for some in values])
         self._ratios = np.array(setting.ratios)[np.arange(parts) * len(setting.ratios) // parts]
         self._above, self._shares = dice.permutation(parts), dice.permutation(np.linspace(0, 1, parts))
@@ -97,8 +97,8 @@ class _Pools:
         sizes = np.maximum(1, np.round(tuples / setting.partitions / self._ratios[partitions])).astype(np.int64)
         most = int(1000 * setting.size / setting.fast) + 1
         which = window * most + (dice.random(len(times)) * sizes).astype(np.int64)
-        found: Ints = self._values[partitions, which % self._values.shape[1]]
-        return found
+        picks: Ints = self._values[partitions, which % self._values.shape[1]]
+        return picks
 
     def fed_by(self, below: Ints, dice: np.random.Generator) -> Ints:
         """Return the partitions of tuples that are in some partitions of a join further down."""

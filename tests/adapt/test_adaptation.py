@@ -47,7 +47,7 @@ def test_a_change_is_logged_with_its_numbers() -> None:
     (change,) = record.log
     assert change[:4] == (PATIENCE - 1, "nodes", "PSP(nodes=4)", "PSP(nodes=6)") and change.made
     assert change.why == (
-        "PSP(nodes=6) was predicted to take 0.5 s a second instead of 1 s with PSP(nodes=4), 3 batches on end."
+        "PSP(nodes=6) was predicted to take 0.5 s a second instead of 1 s with PSP(nodes=4), 3 batches in a row."
     )
     other = AdaptationController().decide(AdaptationRecord(PATIENCE, 9), 7, FOUR, option("ATR", 4, 0.1), 0)[1].log[0]
     assert other.kind == "strategy"

@@ -235,11 +235,11 @@ def test_windows_that_were_not_full_are_noted_and_extrapolated() -> None:
 
 def test_few_pairs_are_noted() -> None:
     few = SampleMeasurements(measured_state(rate=2), 9, 3.0)
-    assert advise(few).notes[0].startswith("Few pairs were met (80 a batch)")
+    assert advise(few).notes[0].startswith("There were few pairs (80 per batch)")
 
 
 def test_endless_state_is_noted() -> None:
-    message = "b: no window in time, so state is that of the sample, and grows."
+    message = "b: no time window, so the state shown is that of the sample, and will grow."
     assert message in advise(SampleMeasurements(ENDLESS, 9, 3.0)).notes
     assert message not in advise(SampleMeasurements(ENDLESS, 9, 3.0, count_windows=(1,))).notes
 

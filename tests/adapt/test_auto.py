@@ -209,7 +209,7 @@ def test_a_ring_grows_and_shrinks_to_be_in_time() -> None:
         notes = after(auto, replace(state, batch=at), notes)
         choices.append(notes.nodes)
     assert choices == [1] * 4 + [4] * 5 + [1] * 9
-    assert notes.record.log[-1].why.endswith("4 batches on end; the fewest nodes that are in time are wanted.")
+    assert notes.record.log[-1].why.endswith("4 batches in a row; the goal is the fewest nodes that finish in time.")
 
 
 def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
@@ -402,7 +402,7 @@ def test_a_change_waits_for_several_batches_on_end() -> None:
         notes = after(auto, state, notes)
         choices.append((notes.chosen, notes.record.waiting))
     assert choices == [("PSP", 1), ("PSP", 2), ("PSP", 0), ("PSP", 1), ("PSP", 2), ("Central", 0), ("Central", 0)]
-    assert notes.record.log[-1].why.endswith("with PSP(nodes=8), 3 batches on end.")
+    assert notes.record.log[-1].why.endswith("with PSP(nodes=8), 3 batches in a row.")
 
 
 def test_a_small_gain_is_no_reason() -> None:

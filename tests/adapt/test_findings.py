@@ -19,7 +19,7 @@ def test_a_sound_join_has_no_findings() -> None:
 def test_state_without_bound() -> None:
     (finding,) = check_definition(query(windows=(Window(), *WINDOWS)))
     assert (finding.severity, finding.kind) == ("warning", "state")
-    assert finding.says.startswith("Stream 'a' has no window, and nothing ever lets its tuples go")
+    assert finding.says.startswith("Stream 'a' has no window, and nothing ever removes its tuples")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_the_warning_after_several_late_batches_has_the_nodes_that_would_do() ->
     assert (warning["batches"], warning["nodesNeeded"]) == (OVERDUE, 5)
     assert warning["says"] == (
         "The last 3 batches took longer than the trigger's 5 s, the last one 10.2 s; "
-        "5 nodes are predicted to hold the load."
+        "5 nodes are predicted to sustain the load."
     )
     assert describe_overload(PSP(2), replace(HEAVY, machine=Machine(overdue=OVERDUE - 1)), 5.0, 10.2) is None
 
@@ -27,7 +27,7 @@ def test_the_warning_after_several_late_batches_has_the_nodes_that_would_do() ->
 def test_a_load_that_no_ring_would_hold() -> None:
     warning = describe_overload(PSP(2), HEAVY, due=0.01, seconds=10.2)
     assert warning is not None and warning["nodesNeeded"] is None
-    assert f"up to {MOST_NODES} nodes would not do" in warning["says"]
+    assert f"up to {MOST_NODES} nodes would not be enough" in warning["says"]
 
 
 def test_a_batch_in_which_time_stood_still_counts_as_one_of_the_time_between_two() -> None:
@@ -38,7 +38,7 @@ def test_a_batch_in_which_time_stood_still_counts_as_one_of_the_time_between_two
 def test_where_few_tasks_run_at_once_no_number_of_nodes_helps() -> None:
     warning = describe_overload(PSP(2), replace(HEAVY, machine=replace(HEAVY.machine, slots=2)), due=5.0, seconds=10.2)
     assert warning is not None and warning["nodesNeeded"] is None
-    assert warning["says"].endswith("; no number of nodes would do where 2 tasks run at once.")
+    assert warning["says"].endswith("; no number of nodes would be enough with 2 tasks at once.")
 
 
 def test_strategies_that_have_one_node_are_measured_by_a_ring() -> None:

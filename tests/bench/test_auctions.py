@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.metadata import core
-from bench.metadata.auctions import SETTLED, by_batch, judge
+from bench.metadata.auctions import WARM_UP_BATCHES, by_batch, judge
 from bench.metadata.plots import draw
 from bench.metadata.reference import batches, needed, outcome, reference
 from bench.metadata.run import Figures, Kind, figures, follow, start
@@ -43,18 +43,24 @@ def test_figures_of_a_batch() -> None:
 
 def test_a_short_run_is_judged_by_its_results_alone() -> None:
     verdict = judge(run_of(20), [10] * 20, [], same=True)
-    assert (verdict.most_live, verdict.slower, verdict.missed) == (None, None, [])
+    assert (verdict.most_live, verdict.slower, verdict.missed_goals) == (None, None, [])
     assert (verdict.purge_of_cpu, verdict.purge_of_batch) == (0.25, 0.125)
-    (missed,) = judge(run_of(20), [10] * 20, [], same=False).missed
+    (missed,) = judge(run_of(20), [10] * 20, [], same=False).missed_goals
     assert "finished files" in missed
 
 
 def test_a_long_run_is_judged_once_it_has_settled() -> None:
-    early, later = run_of(SETTLED, live=500), run_of(200, live=60)
+    early, later = run_of(WARM_UP_BATCHES, live=500), run_of(200, live=60)
     fine = judge([*early, *later], [50] * 320, run_of(5), same=True)
-    assert (fine.most_live, fine.usual_live, fine.slower, fine.slower_cpu, fine.missed) == (1.2, 1.2, 1.0, 1.0, [])
+    assert (fine.most_live, fine.usual_live, fine.slower, fine.slower_cpu, fine.missed_goals) == (
+        1.2,
+        1.2,
+        1.0,
+        1.0,
+        [],
+    )
     slow = [*early, *later[:-50], *run_of(50, ms=50.0, live=70)]
-    missed = judge(slow, [50] * 320, run_of(5, results=6), same=True).missed
+    missed = judge(slow, [50] * 320, run_of(5, results=6), same=True).missed_goals
     assert len(missed) == 3
     assert "5 batches" in missed[0] and "1.40" in missed[1] and "1.25" in missed[2]
 

@@ -38,8 +38,8 @@ def test_the_brute_force_knows_windows_and_similarity() -> None:
     ("change", "said"),
     [
         (lambda rows: rows, "identical"),
-        (lambda rows: rows[1:], "1 are missing, 0 are wrong, 0 are twice"),
-        (lambda rows: demo.in_order(np.concatenate([rows, rows[:1]])), "0 are missing, 0 are wrong, 1 are twice"),
+        (lambda rows: rows[1:], "1 are missing, 0 are wrong, 0 are duplicates"),
+        (lambda rows: demo.in_order(np.concatenate([rows, rows[:1]])), "0 are missing, 0 are wrong, 1 are duplicates"),
         (lambda rows: demo.in_order(np.add(rows, [[1, 0, 0, 0], [0, 0, 0, 0]])), "1 are missing, 1 are wrong"),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_brute_force() -> None:
 
 def test_the_verdict() -> None:
     right, sentence = demo.verdict(results(("k", 0, 0, 0), ("k", 0, 0, 0)), {demo.Fall(0, 0, 0)})
-    assert right and "1 records came twice" in sentence
+    assert right and "1 records were duplicates" in sentence
     right, sentence = demo.verdict(results(("k", 0, 0, 0), ("l", 0, 0, 0)), {demo.Fall(0, 0, 0)})
     assert not right and "0 missing, 1 too many" in sentence
     right, sentence = demo.verdict(results(("k", 1, 1, 1)), {demo.Fall(0, 0, 0)})

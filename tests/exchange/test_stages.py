@@ -107,5 +107,5 @@ def test_a_report_that_gets_lost_is_not_taken_for_an_empty_one(
     operator = Operator(query, PSP(3), Store(str(tmp_path)), "run")
     plan, stage = operator.plan(operator.start()), Losing(given(query, 2)._partitions)
     monkeypatch.setattr(Losing, "lost", lost)
-    with pytest.raises(StateError, match=f"Only {3 - lost} of 3 reports of tasks came to the driver: .* start again"):
+    with pytest.raises(StateError, match=f"Only {3 - lost} of 3 reports of tasks reached the driver: .* start again"):
         run_local(stage, plan, shares=3) if exchange == "inline" else run_shuffle(stage, plan)

@@ -46,19 +46,19 @@ def warned(where: str, window: Window | None = None, **promises: tuple[Constrain
     return list(Outlook(query(where, window, **promises)).warn())
 
 
-GROWS = "has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs."
+GROWS = "has no window, and nothing ever removes its tuples: state will grow for as long as the join runs."
 
 
 def test_state_that_nothing_lets_go() -> None:
     assert warned("a.k = b.k") == [
-        f"Stream 'a' {GROWS} Give it a window, or promise a key of, or punctuations on, b.k.",
-        f"Stream 'b' {GROWS} Give it a window, or promise a key of, or punctuations on, a.k.",
+        f"Stream 'a' {GROWS} Give it a window, or declare a key of, or punctuations on, b.k.",
+        f"Stream 'b' {GROWS} Give it a window, or declare a key of, or punctuations on, a.k.",
     ]
     assert warned("a.k < b.id") == [
-        f"Stream 'a' {GROWS} Give it a window, or promise that b.id falls.",
-        f"Stream 'b' {GROWS} Give it a window, or promise that a.k rises.",
+        f"Stream 'a' {GROWS} Give it a window, or declare that b.id falls.",
+        f"Stream 'b' {GROWS} Give it a window, or declare that a.k rises.",
     ]
-    near = "promise that {0} rises or falls, or promise punctuations on ranges of {0}"
+    near = "declare that {0} rises or falls, or declare punctuations on ranges of {0}"
     assert warned("abs(a.k - b.k) <= 5") == [
         f"Stream 'a' {GROWS} Give it a window, or {near.format('b.k')}.",
         f"Stream 'b' {GROWS} Give it a window, or {near.format('a.k')}.",
@@ -80,14 +80,14 @@ def test_promises_that_let_all_go() -> None:
 @pytest.mark.parametrize(
     ("promise", "said"),
     [
-        (Key((0,)), "key (a.id), which lets no state go: `where` equates a.id with no column"),
+        (Key((0,)), "key (a.id), which removes no state: `where` equates a.id with no column"),
         (
             Key((2, 3)),
-            "key (a.k, a.n), which lets no state go: `where` equates a.n with no column of another stream of ",
+            "key (a.k, a.n), which removes no state: `where` equates a.n with no column of another stream of ",
         ),
-        (SortOrder(0), "a.id rising, slack 0, which lets no state go: `where` bounds a.id with no column"),
-        (SortOrder(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which lets no state go"),
-        (Clustering(5, 2), "a.d clustered, slack 2, which lets no state go: `where` equates a.d"),
+        (SortOrder(0), "a.id rising, slack 0, which removes no state: `where` bounds a.id with no column"),
+        (SortOrder(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which removes no state"),
+        (Clustering(5, 2), "a.d clustered, slack 2, which removes no state: `where` equates a.d"),
         (
             FlaggedPunctuations(4, (Pattern(2, 2, 2), Pattern(0, 0, 2))),
             "a.end on a.k and a.id between a.id and a.k, effect by batch",
@@ -96,8 +96,8 @@ def test_promises_that_let_all_go() -> None:
 )
 def test_promises_that_let_nothing_go(promise: Constraint, said: str) -> None:
     found = warned("a.k = b.k", Sliding(5), a=(promise,))
-    assert len(found) == 1 and found[0].startswith(f"Stream 'a' promises {said}")
-    assert found[0].endswith("It only turns rows away.")
+    assert len(found) == 1 and found[0].startswith(f"Stream 'a' declares {said}")
+    assert found[0].endswith("It only denies rows.")
 
 
 RANGES = FlaggedPunctuations(4, (Pattern(2, 2, 0),))
@@ -106,9 +106,9 @@ RANGES = FlaggedPunctuations(4, (Pattern(2, 2, 0),))
 def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
     assert warned("abs(a.k - b.k) <= 5", Sliding(5), a=(RANGES,), b=(Key((2,)),)) == []
     assert warned("a.k % 2 = b.k % 3", Sliding(5), a=(RANGES,)) == [
-        "Stream 'a' promises a.end on a.k between a.k and a.id, effect by batch, which lets no state go: `where` "
+        "Stream 'a' declares a.end on a.k between a.k and a.id, effect by batch, which removes no state: `where` "
         "equates a.k with no column of another stream of the same type (bigint), and with no constant, nor "
-        "does it bound it. It only turns rows away."
+        "does it bound it. It only denies rows."
     ]
     told = explain(query("abs(a.k - b.k) <= 5", b=(RANGES,)), PSP(1), Given()).splitlines()
     assert "    closed by `abs(a.k - b.k) <= 5` and punctuations of b.k" in told
@@ -126,7 +126,7 @@ def test_a_foreign_key_that_finds_no_orphans(given: tuple[Constraint, ...]) -> N
     """A key denies values that came, so it tells nothing of those that never did."""
     found = warned("a.k = b.k AND a.n = b.n", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=given)
     assert [text.partition(", by which ")[2] for text in found] == [
-        "no orphans will be found: nothing says that a value of b.k can no longer come if it never came. Promise an "
+        "no orphans will be found: nothing says that a value of b.k can no longer come if it never came. Declare an "
         "order of, or punctuations on, b.k."
     ]
 
@@ -135,20 +135,20 @@ def test_a_foreign_key_of_a_table_finds_no_orphans() -> None:
     made = query("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),))
     made = replace(made, streams=(made.streams[0], replace(made.streams[1], table=True, window=Window())))
     assert list(Outlook(made).warn_of_useless()) == [
-        "Stream 'a' promises foreign key (a.k) references b.k, by which no orphans will be found: b is a table, which "
-        "promises nothing. To find rows without a row of b, use Spark's own left anti join."
+        "Stream 'a' declares foreign key (a.k) references b.k, by which no orphans will be found: b is a table, which "
+        "declares nothing. To find rows without a row of b, use Spark's own left anti join."
     ]
 
 
 def test_what_closes_a_stream_is_explained() -> None:
     told = explain(query("a.k = b.k", a=(Key((2,)),), b=(SortOrder(0, True),)), PSP(1), Given()).splitlines()
     assert told[told.index("  a: unbounded on ts, delay 5 microseconds") + 1 :][:3] == [
-        "    promises: key (a.k)",
+        "    constraint: key (a.k)",
         "    closed by `a.k = b.k` and the key of a.k",
-        "    its tuples are kept for ever",
+        "    its tuples are kept forever",
     ]
     assert told[told.index("  b: unbounded on ts, delay 5 microseconds") + 1 :][:2] == [
-        "    promises: b.id falling, slack 0",
+        "    constraint: b.id falling, slack 0",
         "    nothing ever closes it",
     ]
 

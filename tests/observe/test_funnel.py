@@ -150,10 +150,10 @@ def measured(name: str, **changed: Any) -> list[dict[str, Any]]:
 def test_a_hint_where_it_pays(tmp_path: Path) -> None:
     query = run_of(tmp_path, UNUSUAL).query
     (hint,) = find_hints(query, measured(UNUSUAL))
-    assert hint.endswith("`abs(a.y - b.y) <= 0.0180` beside it loses no result and would be looked up in an index.")
+    assert hint.endswith("Adding `abs(a.y - b.y) <= 0.0180` loses no result, and can be looked up in an index.")
     other = "a.x * b.x < 5"
     (hint,) = find_hints(run_of(tmp_path, other).query, measured(other))
-    assert "A second condition on a and b that can be looked up" in hint
+    assert "An additional condition on a and b that can be looked up" in hint
 
 
 @pytest.mark.parametrize("changed", [{"in": 1000}, {"ms": 50.0}, {"out": 500_000}, {"in": 200_000}])

@@ -47,8 +47,8 @@ def test_a_random_cover_covers(sets: list[tuple[int, ...]], seed: int) -> None:
 def test_unaware_routing_loses_results(tmp_path: Path) -> None:
     files = band_files(tmp_path / "files", rate=10, seconds=30)
     alone, two, four = (unaware(files, tmp_path / f"{nodes}", 40.0, nodes) for nodes in (1, 2, 4))
-    assert alone.found == alone.results > 0
-    assert 0 < four.found < two.found < alone.found
+    assert alone.matches == alone.results > 0
+    assert 0 < four.matches < two.matches < alone.matches
     assert four.results == alone.results
 
 

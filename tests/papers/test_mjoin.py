@@ -204,7 +204,7 @@ def test_immediate_purging_keeps_nothing_useless(case: Case, streams: StreamSche
     for _ in steps(operator, case):
         for side in SIDES:
             kept = [row for bucket in operator.states[side].buckets for row in bucket]
-            assert not any(operator.halves[OTHER[side]].closed(row.key) for row in kept)
+            assert not any(operator.halves[OTHER[side]].is_closed(row.key) for row in kept)
 
 
 @MANY_CASES

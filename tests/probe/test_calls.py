@@ -109,14 +109,14 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
     [
         ("array", lambda x, ys: 1 / 0, "Predicate 'bad' raised ZeroDivisionError: division by zero"),
         ("array", lambda x, ys: sys.exit(3), "Predicate 'bad' raised SystemExit: 3 for arguments"),
-        ("array", lambda x, ys: [True], r"answered a mask of shape \(1,\); \(2,\) was expected"),
-        ("array", lambda x, ys: np.zeros(len(ys)), "answered float64 values; a mask holds booleans"),
-        ("array", lambda x, ys: [Decimal(1), None], "answered Decimal values; a mask holds booleans and None"),
-        ("array", lambda x, ys: pa.array(["yes", None]), "answered str values; a mask holds booleans and None"),
-        ("array", lambda x, ys: np.ma.array([1.0, 2.0], mask=[True, False]), "answered float64 values"),
-        ("matrix", lambda xs, ys: [[True], [True, False]], "answered rows of different lengths"),
-        ("pair", lambda x, y: 1, "answered int; form 'pair' answers True, False or None"),
-        ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"answered a mask of shape \(1, 1\)"),
+        ("array", lambda x, ys: [True], r"returned a mask of shape \(1,\); \(2,\) was expected"),
+        ("array", lambda x, ys: np.zeros(len(ys)), "returned float64 values; a mask must hold booleans"),
+        ("array", lambda x, ys: [Decimal(1), None], "returned Decimal values; a mask must hold booleans and None"),
+        ("array", lambda x, ys: pa.array(["yes", None]), "returned str values; a mask must hold booleans and None"),
+        ("array", lambda x, ys: np.ma.array([1.0, 2.0], mask=[True, False]), "returned float64 values"),
+        ("matrix", lambda xs, ys: [[True], [True, False]], "returned rows of different lengths"),
+        ("pair", lambda x, y: 1, "returned int; form 'pair' answers True, False or None"),
+        ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"returned a mask of shape \(1, 1\)"),
     ],
 )
 def test_a_bad_predicate_is_named(tmp_path: Path, form: Any, function: Any, message: str) -> None:

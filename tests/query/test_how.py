@@ -90,7 +90,7 @@ def test_as_of_joins_say_what_they_keep() -> None:
         "  b: unbounded on ts, delay 0 seconds, as of: the newest partner no later, without one there is no result"
         in lines
     )
-    assert "    a tuple goes once a newer one with the same b.id stands in for it" in lines
+    assert "    a tuple leaves once a newer one with the same b.id supersedes it" in lines
     assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in lines
     assert by_key.description()["how"] == {"b": "asof"}
     (warning,) = Outlook(derive_windows(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).warn_of_growth()
@@ -282,7 +282,7 @@ def test_what_is_asked_of_partners_alone_belongs_to_the_checkpoint() -> None:
 
 def test_explain_says_how_partners_are_found() -> None:
     lines = explain(query(), Central(), Given())
-    assert "  b: sliding 5 microseconds on ts, delay 0 seconds, only asked: there must be no partner" in lines
+    assert "  b: sliding 5 microseconds on ts, delay 0 seconds, tested only: there must be no partner" in lines
     assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n    probe b by sorted index on" in lines
     assert "a new tuple" not in lines
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
@@ -297,8 +297,8 @@ def test_only_windows_let_state_go() -> None:
     join = query(windows=(Sliding(5), Window()))
     constrained = replace(join, streams=(replace(join.streams[0], constraints=(Key((0,)),)), join.streams[1]))
     assert [*Outlook(constrained).warn()] == [
-        "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
+        "Stream 'b' has no window, and nothing ever removes its tuples: state will grow for as long as the join runs. "
         "Give it a window.",
-        "Stream 'a' promises key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
+        "Stream 'a' declares key (a.id), which removes no state: with how=, only windows do. It only denies rows.",
     ]
     assert not Outlook(constrained).is_never_closed(1)

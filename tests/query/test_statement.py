@@ -159,7 +159,8 @@ CHOICES = (
 )
 WINDOW = (
     "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] or "
-    "[ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+    "[ROWS 100], optionally with WATTR column; constraints may follow, each after a comma, such as "
+    "[ROWS 100, KEY (id)]."
 )
 
 NO_ALIAS = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
@@ -267,11 +268,11 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [KEY (id) AND (x)], b", "This was not expected here; write it like KEY (id).", "AND (x)"),
         ("SELECT * FROM a [KEY ()], b", "a name was expected here.", ")"),
         ("SELECT * FROM a [KEY (id, 5)], b", "a name was expected here.", "5"),
-        ("SELECT * FROM a [KEY], b", "a name was expected behind this.", "KEY"),
+        ("SELECT * FROM a [KEY], b", "a name was expected after this.", "KEY"),
         ("SELECT * FROM a [KEY (id x)], b", ") was expected here.", "x"),
         (
             "SELECT * FROM a [ORDERED BY x SLACK], b",
-            "a number or a duration such as 10 SECONDS was expected behind this.",
+            "a number or a duration such as 10 SECONDS was expected after this.",
             "SLACK",
         ),
         (
@@ -296,9 +297,9 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
             "FOREIGN KEY has one column; write several keys for several columns.",
             "FOREIGN KEY (x, z) REFERENCES b (y)",
         ),
-        ("SELECT * FROM a [PUNCTUATED BY end], b", "ON was expected behind this.", "end"),
+        ("SELECT * FROM a [PUNCTUATED BY end], b", "ON was expected after this.", "end"),
         ("SELECT * FROM a [PUNCTUATED BY end ON x AT once], b", "BATCH or WATERMARK was expected here.", "once"),
-        ("SELECT * FROM a [PUNCTUATED BY e ON x BETWEEN y], b", "AND was expected behind this.", "y"),
+        ("SELECT * FROM a [PUNCTUATED BY e ON x BETWEEN y], b", "AND was expected after this.", "y"),
         (
             "SELECT * FROM a [PUNCTUATED BY e ON (x, x = y)], b",
             "ON names x twice.",

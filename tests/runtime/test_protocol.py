@@ -309,7 +309,7 @@ def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:
 @pytest.mark.parametrize("event", [JobsFinished({}), ResultsPublished(), ManifestWritten(None)])
 def test_events_of_no_batch_are_errors(event: Event) -> None:
     tree = alone()
-    with pytest.raises(StateError, match="no batch under way"):
+    with pytest.raises(StateError, match="No batch is in progress"):
         Protocol(tree, tree.start()).handle(event)
 
 

@@ -376,7 +376,7 @@ def test_a_predicate_that_raises_and_is_mended(spark: SparkSession, tmp_path: Pa
 def test_a_mask_of_the_wrong_length(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in", CASE.batches)
     with pytest.raises(
-        wm.PredicateError, match=r"Predicate 'too_short' answered a mask of shape \(\d+,\); \(\d+,\) was ex"
+        wm.PredicateError, match=r"Predicate 'too_short' returned a mask of shape \(\d+,\); \(\d+,\) was ex"
     ):
         _start(spark, tmp_path, too_short)
 

@@ -54,7 +54,7 @@ def test_rows_cut_short_are_an_error(spark: SparkSession, cut: Cut, name: str) -
     assert fetch_all(frame).num_rows == 4
     cut(CUTS[name])
     for call in (fetch_all, lambda frame: fetch_small(frame, 10)):
-        with pytest.raises(wm.StateError, match=r"before all rows had come to the driver: .* start again"):
+        with pytest.raises(wm.StateError, match=r"before all rows had reached the driver: .* start again"):
             call(frame)
 
 
@@ -99,7 +99,7 @@ def test_a_batch_cut_short_is_not_written_and_comes_again(
 ) -> None:
     write(tmp_path / "in", PAIR.batches)
     cut(lambda length: length - 4)
-    with pytest.raises(wm.StateError, match="before all rows had come to the driver"):
+    with pytest.raises(wm.StateError, match="before all rows had reached the driver"):
         run(join_of(PAIR, frames(spark, tmp_path / "in", "ab")).writeStream, tmp_path, exchange)
     assert not results(tmp_path, "ab")
     cut(lambda length: length)

@@ -42,7 +42,7 @@ def test_a_join_that_is_closed_for_good(
     assert not [*(tmp_path / "checkpoint" / "watersmeet" / "chunks").iterdir()]
     assert "closed for good; batch 4" in repr(query) and "Finished" in query._repr_html_()
     query.explain()
-    assert "closed for good: all results are out" in capsys.readouterr().out
+    assert "closed for good: all results have been emitted" in capsys.readouterr().out
     assert "no state is left of it" in str(query.why(b={"id": 999}))
     for again in (writer.option("final", True), writer):  # a scheduler that repeats the job
         assert len(run(again, tmp_path, exchange).progress) == len(told)
@@ -75,7 +75,7 @@ def test_a_query_that_was_stopped_is_closed_by_the_start_that_reads_everything(
     writer = join.writeStream.option("checkpointLocation", str(tmp_path / "state")).option("final", True)
     writer = writer.foreachBatch(stopping).trigger(availableNow=True)
     query = writer.start()
-    with pytest.raises(wm.StateError, match="stopped before it had read all there is, and was not closed"):
+    with pytest.raises(wm.StateError, match="stopped before it had read all input, so it was not closed"):
         query.awaitTermination()
     assert isinstance(query.exception(), wm.StateError) and not any(told["final"] for told in query.progress)
     with pytest.raises(wm.StateError, match=r"cut short.* comes first: start the query again to close it for good"):

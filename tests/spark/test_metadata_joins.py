@@ -371,13 +371,13 @@ def test_what_never_closes_is_said_at_the_start(
     assert [line.split(",")[0] for line in said] == [
         "Stream 'a' has no window",
         "Stream 'b' has no window",
-        "Stream 'a' promises a.id rising",
+        "Stream 'a' declares a.id rising",
     ]
     join.explain()
     query.explain()
     told = capsys.readouterr().out.splitlines()
-    assert told.count("    nothing ever closes it") == told.count("    its tuples are kept for ever") == 4
-    assert told.count("    promises: a.id rising, slack 0") == 2
+    assert told.count("    nothing ever closes it") == told.count("    its tuples are kept forever") == 4
+    assert told.count("    constraint: a.id rising, slack 0") == 2
 
 
 def test_samples_of_denied_rows_show_only_what_they_may(spark: SparkSession, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_what_punctuations_of_a_frame_say_is_hidden(frame: DataFrame) -> None:
     assert [own.stream for own in join.punctuations] == [0, 0]
 
 
-NO_VALUES = "whose values can't be promised; booleans, numbers, texts, binaries, dates and timestamps can"
+NO_VALUES = "whose values can't be constrained; booleans, numbers, texts, binaries, dates and timestamps can"
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_constraints_that_can_not_be(frame: DataFrame, constraint: Any, said: st
         (lambda f: wm.punctuations(flag="ok", on=["id", "ID"]), "it names 'id' twice"),
         (
             lambda f: [wm.punctuations(flag="ok", on="id")] * 2,
-            r"promises wm.punctuations\(flag='ok'\) twice; leave one out",
+            r"declares wm.punctuations\(flag='ok'\) twice; remove one",
         ),
-        (lambda f: [wm.punctuations(frame=f, on="id", time="ts")] * 2, r"promises wm.punctuations\(frame=...\) twice"),
+        (lambda f: [wm.punctuations(frame=f, on="id", time="ts")] * 2, r"declares wm.punctuations\(frame=...\) twice"),
         (
             lambda f: wm.punctuations(frame=[1], on="id", time="ts"),
             "frame=... needs a Spark DataFrame, static or streaming",
@@ -157,7 +157,7 @@ def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[
         ({"constraints": 3}, "constraints must be a list"),
         ({"constraints": ["id"]}, "'id' is not a constraint; use wm.key, wm.ordered, wm.clustered or wm.foreign_key"),
         ({"punctuations": "ok"}, "punctuations='ok' must be made by wm.punctuations"),
-        ({"constraints": [wm.key("id"), wm.key("ID")]}, r"Stream 'a' promises wm.key\('ID'\) twice; leave one out"),
+        ({"constraints": [wm.key("id"), wm.key("ID")]}, r"Stream 'a' declares wm.key\('ID'\) twice; remove one"),
     ],
 )
 def test_what_is_no_promise(frame: DataFrame, given: dict[str, Any], said: str) -> None:

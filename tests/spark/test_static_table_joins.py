@@ -142,7 +142,7 @@ def test_what_left_beside_a_table_is_not_said_to_be_missing(spark: SparkSession,
     assert query.progress[-1]["distinctRows"] <= 3, "nothing is kept of the stream but its last batch"
     answer = query.why(a={"id": 1}, zones={"name": "north"})
     assert answer.joined is None and answer.tuples[0].fate == "unknown"
-    assert "What can match nothing any more has been purged." in str(answer)
+    assert "Tuples that can no longer match anything have been purged." in str(answer)
 
 
 def test_why_waits_for_no_rows_of_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_why_waits_for_no_rows_of_tables(spark: SparkSession, tmp_path: Path) ->
     a, z = wm.stream("a", source, time="ts", window="1 minute"), wm.table("zones", zones(spark, "north"))
     cases: dict[str, list[tuple[int, bool | None, str]]] = {
         "semi": [(1, True, "a result"), (2, False, "no partner in zones")],
-        "anti": [(1, False, "a partner in zones"), (2, None, "None can come; it is put out when the watermark")],
-        "left": [(1, True, "a partner in zones"), (2, None, "None can come; it is put out when the watermark")],
+        "anti": [(1, False, "a partner in zones"), (2, None, "None can come; it is emitted when the watermark")],
+        "left": [(1, True, "a partner in zones"), (2, None, "None can come; it is emitted when the watermark")],
     }
     for how, said in cases.items():
         made = wm.join(a, z, where="a.zone = zones.zone", how={"zones": how}, select="a.id")

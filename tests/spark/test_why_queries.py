@@ -152,7 +152,7 @@ def test_the_command_line(query: JoinQuery, inputs: Path, capsys: pytest.Capture
     told = capsys.readouterr().out
     assert "`alike(a.x, b.x)` can't be answered here" in told and "md5(a.k)" in told
     assert main(["why", checkpoint, "--read-outputs", "--a", "id=3", "--b", "id=13"]) == 0
-    assert "They have joined: the output holds 1 result with both, put out in batch 1." in capsys.readouterr().out
+    assert "They have joined: the output holds 1 result with both, emitted in batch 1." in capsys.readouterr().out
     assert main(["why", checkpoint, "--a", "17"]) == 2
     assert "--a 17: write it like --STREAM COLUMN=VALUE, such as --a id=17." in capsys.readouterr().err
     assert main(["why", str(inputs / "nothing"), "--a", "id=17"]) == 2
@@ -187,7 +187,7 @@ def lonely(spark: SparkSession, inputs: Path) -> Iterator[JoinQuery]:
 
 def test_what_has_no_partner(lonely: JoinQuery) -> None:
     purged, met, waiting = (lonely.why(a={"id": at}) for at in (2, 3, 5))
-    assert purged.joined and "The output holds 1 result with it, put out in batch 1." in str(purged)
+    assert purged.joined and "The output holds 1 result with it, emitted in batch 1." in str(purged)
     assert met.joined is False and "it has 2 partners in b, the first of 2023-11-14 22:13:52 (x = 1.0)" in str(met)
     assert waiting.joined is None
     assert str(waiting).endswith(

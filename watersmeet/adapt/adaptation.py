@@ -145,8 +145,8 @@ def describe_change(batch: int, now: Option, best: Option, why: str, made: bool 
 
 def _explain_change(now: Option, best: Option, batches: int, overdue: int) -> str:
     """Return the sentence that says why the controller changes to the best option."""
-    since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{batches} batches on end"
+    since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{batches} batches in a row"
     return (
         f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "
-        f"{since}{'' if best.price is None else '; the fewest nodes that are in time are wanted'}."
+        f"{since}{'' if best.price is None else '; the goal is the fewest nodes that finish in time'}."
     )

@@ -124,15 +124,17 @@ def _sample_notes(sample: SampleMeasurements) -> list[str]:
     longest = state.reach / 1e6
     if sample.fill_seconds < longest:
         notes.append(
-            f"The sample fills windows for {sample.fill_seconds:.3g} s, the longest is {longest:g} s: what a full one "
-            "finds is extrapolated."
+            f"The sample fills windows for {sample.fill_seconds:.3g} s, the longest is {longest:g} s: the results "
+            "of full windows are extrapolated."
         )
     pairs = sum(hop.pairs for hop in state.hops)
     if pairs < FEW_PAIRS:
-        notes.append(f"Few pairs were met ({pairs:.0f} a batch): their time is rough; a longer sample tells more.")
+        notes.append(
+            f"There were few pairs ({pairs:.0f} per batch), so their time is a rough estimate; use a longer sample."
+        )
     endless = [name for at, name in enumerate(names) if state.streams[at].window is None and at not in sample.constant]
     if endless:
-        notes.append(f"{', '.join(endless)}: no window in time, so state is that of the sample, and grows.")
+        notes.append(f"{', '.join(endless)}: no time window, so the state shown is that of the sample, and will grow.")
     return notes
 
 

@@ -310,7 +310,7 @@ def _explain_staying(now: Option, candidates: Sequence[Option], eligible: Sequen
         return _explain_choice(now, candidates, eligible, is_measured=True)
     prices = f"{now.label} is predicted to take {now.cost:.3g} s a second, {best.label} {best.cost:.3g} s, {MEASURED}"
     gain = "gain a fifth" if best.price is None else "need fewer nodes, or bring it in time,"
-    return f"{prices}; a change must {gain} for {PATIENCE} batches on end."
+    return f"{prices}; a change must {gain} for {PATIENCE} batches in a row."
 
 
 def _explain_choice(best: Option, candidates: Sequence[Option], eligible: Sequence[str], is_measured: bool) -> str:

@@ -56,8 +56,8 @@ def _check_ties(query: Query) -> Iterator[Finding]:
     yield Finding(
         "warning" if query.where else "note",  # a join without any condition may be intended
         "tie",
-        f"No condition of `where` ties {groups[0]} to {', nor to '.join(groups[1:])}: whatever the windows admit is "
-        "joined, every combination of them. If that is not what you want, add a condition over both.",
+        f"No condition of `where` ties {groups[0]} to {', nor to '.join(groups[1:])}: every combination that the "
+        "windows admit is joined. If that is not what you want, add a condition over both.",
     )
 
 

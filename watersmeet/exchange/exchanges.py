@@ -99,7 +99,7 @@ def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:
     expected = sorted(nodes)
     if sorted(report.node for report in reports) != expected:
         raise StateError(
-            f"Only {len(reports)} of {len(expected)} reports of tasks came to the driver: an earlier error in its log, "
+            f"Only {len(reports)} of {len(expected)} reports of tasks reached the driver: an earlier error in its log, "
             "such as OutOfMemoryError, says why; start again once that is fixed."
         )
     return reports

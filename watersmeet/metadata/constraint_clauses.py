@@ -145,7 +145,7 @@ class Words:
     def expected(self, what: str) -> SqlError:
         """Return an error that says what should come next."""
         where = self.rest[:1] or self.tokens[-1:]
-        return self.error(f"{what} was expected {'here' if self.rest else 'behind this'}.", where)
+        return self.error(f"{what} was expected {'here' if self.rest else 'after this'}.", where)
 
 
 def _is_name(token: Token) -> bool:

@@ -53,7 +53,7 @@ class Outlook:
         columns = superseding_columns(self._query).get(stream)
         if columns is not None:
             alike = " and ".join(map(self._query.name_of, columns))
-            yield f"a tuple goes once a newer one{f' with the same {alike}' if alike else ''} stands in for it"
+            yield f"a tuple leaves once a newer one{f' with the same {alike}' if alike else ''} supersedes it"
 
     def is_never_closed(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream for which tuples without a window wait."""
@@ -74,7 +74,7 @@ class Outlook:
         for at, stream in enumerate(self._query.streams):
             if self.is_endless(at):
                 yield (
-                    f"Stream '{stream.name}' has no window, and nothing ever lets its tuples go: state will grow for "
+                    f"Stream '{stream.name}' has no window, and nothing ever removes its tuples: state will grow for "
                     f"as long as the join runs. {self._suggest(at)}"
                 )
 
@@ -95,16 +95,16 @@ class Outlook:
         if any(fields_of(other) == (constraint.parent.field,) for other in denying):
             return
         reason = f"nothing says that a value of {name} can no longer come if it never came"
-        remedy = f"Promise an order of, or punctuations on, {name}."
+        remedy = f"Declare an order of, or punctuations on, {name}."
         if parent.table:
-            reason = f"{parent.name} is a table, which promises nothing"
+            reason = f"{parent.name} is a table, which declares nothing"
             remedy = f"To find rows without a row of {parent.name}, use Spark's own left anti join."
         yield f"{self._subject(stream, constraint)}, by which no orphans will be found: {reason}. {remedy}"
 
     def _subject(self, stream: int, constraint: Constraint) -> str:
         """Return the beginning of a warning about a constraint."""
         name = self._query.streams[stream].name
-        return f"Stream '{name}' promises {self._query.describe_constraint(stream, constraint)}"
+        return f"Stream '{name}' declares {self._query.describe_constraint(stream, constraint)}"
 
     def _rules(self, stream: int) -> list[ClosingRule]:
         """Return the rules by which a stream is closed for partial results over all others."""
@@ -116,7 +116,7 @@ class Outlook:
         """Return why a constraint lets no state go."""
         subject = self._subject(stream, constraint)
         if self._query.optional:
-            return f"{subject}, which lets no state go: with how=, only windows do. It only turns rows away."
+            return f"{subject}, which removes no state: with how=, only windows do. It only denies rows."
         columns = [Column(stream, at) for at in fields_of(constraint)]
         free = [
             column
@@ -129,8 +129,8 @@ class Outlook:
         nor = "" if isinstance(constraint, SortOrder) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(constraint)) else ""
         return (
-            f"{subject}, which lets no state go: `where` {how} {names} with no column of another stream of the same "
-            f"type ({kinds}){nor}. It only turns rows away."
+            f"{subject}, which removes no state: `where` {how} {names} with no column of another stream of the same "
+            f"type ({kinds}){nor}. It only denies rows."
         )
 
     @property
@@ -158,7 +158,7 @@ class Outlook:
         wishes += [f"that {self._query.name_of(order.more)} falls" for order in orders if order.less.stream == stream]
         for name, moves in self._bounded_columns(stream):
             wishes += [f"that {name} {moves}", f"punctuations on ranges of {name}"]
-        return f"Give it a window{''.join(f', or promise {each}' for each in dict.fromkeys(wishes))}."
+        return f"Give it a window{''.join(f', or declare {each}' for each in dict.fromkeys(wishes))}."
 
     def _bounded_columns(self, stream: int) -> Iterator[tuple[str, str]]:
         """Yield the columns that a stream bounds, and how they would have to move to let its tuples go."""

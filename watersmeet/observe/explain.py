@@ -84,8 +84,8 @@ DELAY_SOURCES = {
 """The source of a delay, in words."""
 OPTIONAL_MEANINGS = {
     "left": "optional: results have NULL where there is no partner",
-    "semi": "only asked: there must be a partner",
-    "anti": "only asked: there must be no partner",
+    "semi": "tested only: there must be a partner",
+    "anti": "tested only: there must be no partner",
     "full": "optional: results have NULL where there is no partner, on either side",
     "asof": "as of: the newest partner no later, without one there is no result",
     "asof left": "as of: the newest partner no later, or NULL where there is none",
@@ -121,7 +121,7 @@ def _describe_funnel(manifest: Manifest) -> Iterator[str]:
     hops_of_batch = manifest.progress.get("funnel", ())
     hops = [hop for hop in hops_of_batch if hop["into"] or any(test.get("missed") for test in hop["tests"])]
     if hops:
-        yield f"  pairs in batch {manifest.batch}, and what each test let through:"
+        yield f"  pairs in batch {manifest.batch}, and how many passed each test:"
     for hop in hops:
         yield from (f"  {line}" for line in format_funnel(hop))
 
@@ -140,13 +140,13 @@ def _explain_hidden(stream: StreamSpec) -> Iterator[str]:
 def _explain_retention(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield a stream's constraints, what closes it for the tuples of others, and whether its own are kept for ever."""
     for constraint in query.streams[stream].constraints:
-        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "promises"
+        kind = "punctuations" if isinstance(constraint, PunctuationScheme) else "constraint"
         yield f"    {kind}: {query.describe_constraint(stream, constraint)}"
     yield from (f"    closed by {way}" for way in outlook.describe_closing(stream))
     if outlook.is_never_closed(stream):
         yield "    nothing ever closes it"
     if outlook.is_endless(stream):
-        yield "    its tuples are kept for ever"
+        yield "    its tuples are kept forever"
     yield from (f"    {reason}" for reason in outlook.describe_superseding(stream))
 
 
@@ -166,8 +166,8 @@ def _advise(query: Query, opaque: Conjunct) -> str:
     others = [c for c in query.conjuncts if not c.opaque and c.streams & opaque.streams and len(c.streams) > 1]
     names = " and ".join(query.streams[at].name for at in sorted(opaque.streams))
     if not others:
-        return f"a second condition on {names}, such as an equality or a range: Spark now decides all combinations"
-    return f"a narrower second condition on {names}, or a Python predicate instead"
+        return f"an additional condition on {names}, such as an equality or a range: Spark now decides all combinations"
+    return f"an additional, narrower condition on {names}, or a Python predicate instead"
 
 
 def _format_facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:

@@ -167,15 +167,15 @@ def _hint(query: Query, conjunct: Conjunct) -> str:
     It has no figures: it is given only once, and they are in the funnel.
     """
     problem = (
-        f"`{abbreviate(conjunct.text, 80)}` is tested on most pairs in time, takes most of the time and lets few pass."
+        f"`{abbreviate(conjunct.text, 80)}` is tested on most pairs within the windows, takes most of the time and lets few pass."
     )
     narrower = narrower_condition(conjunct.text)
     if narrower is not None:
-        return f"{problem} `{narrower}` beside it loses no result and would be looked up in an index."
+        return f"{problem} Adding `{narrower}` loses no result, and can be looked up in an index."
     names = " and ".join(query.streams[at].name for at in sorted(conjunct.streams))
     return (
-        f"{problem} A second condition on {names} that can be looked up in an index, such as an equality or "
-        "`abs(x - y) < c`, would leave it fewer."
+        f"{problem} An additional condition on {names} that can be looked up in an index, such as an equality or "
+        "`abs(x - y) < c`, would leave fewer pairs to test."
     )
 
 

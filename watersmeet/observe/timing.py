@@ -144,10 +144,10 @@ def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None
 def _advise_nodes(enough: int | None, machine: Machine) -> str:
     """Return the clause of a warning that says how many nodes would be enough, if any number would."""
     if enough is None and machine.slots < MOST_NODES:
-        return f"no number of nodes would do where {machine.slots:g} tasks run at once"
+        return f"no number of nodes would be enough with {machine.slots:g} tasks at once"
     if enough is None:
-        return f"up to {MOST_NODES} nodes would not do"
-    return f"{enough} nodes are predicted to hold the load"
+        return f"up to {MOST_NODES} nodes would not be enough"
+    return f"{enough} nodes are predicted to sustain the load"
 
 
 def _strategy_name(strategy: Strategy, state: StateView) -> str:

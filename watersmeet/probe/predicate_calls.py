@@ -349,7 +349,7 @@ def _truth(answer: Any, predicate: PythonPredicate) -> int:
         return NULL
     if not isinstance(answer, bool | np.bool_):
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered {type(answer).__name__}; form 'pair' answers True, False or None."
+            f"Predicate '{predicate.name}' returned {type(answer).__name__}; form 'pair' returns True, False or None."
         )
     return TRUE if answer else FALSE
 
@@ -363,10 +363,10 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
     """Return a predicate's answer as TRUE, FALSE and NULL; raises PredicateError if it isn't a mask of that shape."""
     values, null = _values(answer, predicate)
     if values.dtype != bool:
-        raise PredicateError(f"Predicate '{predicate.name}' answered {values.dtype} values; a mask holds booleans.")
+        raise PredicateError(f"Predicate '{predicate.name}' returned {values.dtype} values; a mask must hold booleans.")
     if values.shape != shape:
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered a mask of shape {values.shape}; {shape} was expected."
+            f"Predicate '{predicate.name}' returned a mask of shape {values.shape}; {shape} was expected."
         )
     mask: Answers = values + np.int8(FALSE)
     mask[null] = NULL
@@ -385,7 +385,7 @@ def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], Mask
         values = np.ma.getdata(answer) if isinstance(answer, np.ma.MaskedArray) else np.asarray(answer)
     except ValueError:
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered rows of different lengths; a mask has one shape."
+            f"Predicate '{predicate.name}' returned rows of different lengths; a mask has one shape."
         ) from None
     masked = isinstance(answer, np.ma.MaskedArray)
     null = np.array(np.ma.getmaskarray(answer)) if masked else np.zeros(values.shape, bool)
@@ -400,6 +400,6 @@ def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> Mask:
     odd = next((value for value in values.ravel() if not isinstance(value, bool | np.bool_)), None)
     if odd is not None:
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered {type(odd).__name__} values; a mask holds booleans and None."
+            f"Predicate '{predicate.name}' returned {type(odd).__name__} values; a mask must hold booleans and None."
         )
     return values.astype(bool)

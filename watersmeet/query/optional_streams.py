@@ -100,7 +100,7 @@ def read_how(how: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]
             )
         kinds[names[name.lower()]] = KINDS[kind]
     if "inner" not in kinds:
-        raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
+        raise DefinitionError("how= makes every stream optional: at least one must be required, so leave that one out.")
     if "full" in kinds and len(kinds) > 2:
         raise DefinitionError(
             "how=: a full join has two streams; join two of them first, and make that a stream: "

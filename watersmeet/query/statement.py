@@ -121,7 +121,7 @@ def window_error(text: str, tokens: Sequence[Token]) -> SqlError:
     """Return the error that lists the windows there are."""
     problem = (
         "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] "
-        "or [ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as "
+        "or [ROWS 100], optionally with WATTR column; constraints may follow, each after a comma, such as "
         "[ROWS 100, KEY (id)]."
     )
     return error_at(text, tokens, problem)

@@ -339,7 +339,7 @@ class Protocol:
             StateError: If a round must be finished first, or the query was closed for good.
         """
         if self.begun is not None:
-            raise StateError("A round that was begun must be finished before the next batch.")
+            raise StateError("A round that has begun must be finished before the next batch.")
         if self.state.final and offer.rows and offer.batch != self.state.offered:
             raise StateError(closed_for_good(self.tree.operator.store.root))
         clear = self._clear_last()
@@ -479,7 +479,7 @@ class Protocol:
 
     def _running_batch(self) -> _RunningBatch:
         if self._running is None:
-            raise StateError("There is no batch under way.")
+            raise StateError("No batch is in progress.")
         return self._running
 
 
@@ -490,8 +490,8 @@ def closed_for_good(root: str) -> str:
         root: Where its state is.
     """
     return (
-        f"The checkpoint at {root} was closed for good with option('final', True) and takes no more rows; those that "
-        f"came after it were not joined: to join them, {AFRESH}."
+        f"The checkpoint at {root} was closed for good with option('final', True) and accepts no more rows; those "
+        f"that came later were not joined: to join them, {AFRESH}."
     )
 
 

@@ -231,8 +231,8 @@ class ControllerRecord:
         passed, more = now - self.grown[0], owed - self.grown[1]
         return (
             f"What is owed has kept growing for {format_roughly(passed)}: {owed:,} probes are owed, {more:,} more than "
-            f"then, and about {more / passed * 60e6:,.0f} more every minute. Spilling helps through a burst, not "
-            "against a load that is too high for good: add nodes or cores, shorten windows, or allow a batch more time."
+            f"before, and about {more / passed * 60e6:,.0f} more every minute. Spilling helps during a burst, not "
+            "under a load that is always too high: add nodes or cores, shorten windows, or allow a batch more time."
         )
 
 

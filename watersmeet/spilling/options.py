@@ -66,7 +66,7 @@ class Spill:
         _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
         if self.within is not None and not self.seconds:
             raise DefinitionError(
-                f"Spill(within={self.within!r}): a batch needs more than no time; write it like '1 second'."
+                f"Spill(within={self.within!r}): the limit must be longer than zero, such as '1 second'."
             )
         for name, value in (("policy", self.policy), ("pay", self.pay)):
             if not (isinstance(value, str) and value in POLICY_NAMES) and not (value is None and name == "pay"):

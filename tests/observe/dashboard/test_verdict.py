@@ -44,7 +44,7 @@ def test_a_join_that_keeps_up_is_healthy(snapshot: CheckpointSnapshot) -> None:
         ({"overload": {"says": "Too much."}}, "bad", "Too much."),
         ({"spilling": {"overload": "Debts grow."}}, "bad", "Debts grow."),
         ({"warnings": ["Stream 'b' holds back."]}, "watch", "Stream 'b' holds back."),
-        ({"watermark": None}, "watch", "Stream 'b' has brought no rows yet: no state can go before it does."),
+        ({"watermark": None}, "watch", "Stream 'b' has had no rows yet: no state can leave before it has."),
         ({"rejectedRows": 4}, "watch", "4 rows of the last 3 batches were rejected, 6.56 %."),
     ],
 )
@@ -113,7 +113,9 @@ def test_a_lease_expires(
 
 def test_nobody_runs_it(snapshot: CheckpointSnapshot) -> None:
     dead = replace(snapshot, runner=Runner("process 7 on mill", silence=1.0, is_running=False))
-    says = "It is not running: process 7 on mill is gone, and did not stop it first. Start it again; nothing is lost."
+    says = (
+        "It is not running: process 7 on mill is gone, and did not stop it properly. Start it again; nothing is lost."
+    )
     assert verdict_of(dead) == ("bad", "Not running", says)
     unborn = verdict(replace(dead, progress=()), RecentBatches(()), NOW)
     assert (unborn.title, unborn.messages) == ("Not running", (says,))

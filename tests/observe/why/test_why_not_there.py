@@ -87,7 +87,7 @@ def test_what_is_missing_in_a_table_that_is_read_anew_is_told_by_results(read_an
         assert why(read_anew, tmp_path, sink=True, orders={"id": order}).joined is has_joined
     messages = messages_of(why(read_anew, tmp_path, sink=True, orders={"id": 1}))
     assert messages == [
-        "It has joined: the output holds 1 result with it, put out in batch 0.",
+        "It has joined: the output holds 1 result with it, emitted in batch 0.",
         f"State alone does not show it: {NOT_KEPT}.",
     ]
 

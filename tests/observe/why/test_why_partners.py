@@ -83,7 +83,7 @@ def messages_of(answer: Answer) -> list[str]:
 FIRST = "of 1970-01-01 00:04:00 (k = 'p'), which came in batch 0"
 SHOWN = "of 1970-01-01 00:04:00 (id = 11, x = 1.0, k = 'p'), which came in batch 0"
 UNTIL = "may come until the watermark, now at 1970-01-01 00:30:00, reaches 1970-01-01 00:4"
-UNPAID = "a result at 1970-01-01 00:01:00, put out in batch 0: it has no partner in payments."
+UNPAID = "a result at 1970-01-01 00:01:00, emitted in batch 0: it has no partner in payments."
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ UNPAID = "a result at 1970-01-01 00:01:00, put out in batch 0: it has no partner
         (
             *("semi", 1, True),
             [
-                "It gives a result at 1970-01-01 00:00:00, put out in batch 0: it has 2 partners in payments, "
+                "It gives a result at 1970-01-01 00:00:00, emitted in batch 0: it has 2 partners in payments, "
                 f"the first {FIRST}."
             ],
         ),
@@ -106,7 +106,7 @@ UNPAID = "a result at 1970-01-01 00:01:00, put out in batch 0: it has no partner
         (
             *("left", 4, True),
             [
-                "So far it gives a result at 1970-01-01 00:33:00, put out in batch 1: it has a partner in payments, of "
+                "So far it gives a result at 1970-01-01 00:33:00, emitted in batch 1: it has a partner in payments, of "
                 "1970-01-01 00:33:00 (id = 15, x = 1.0, k = 's'), which came in batch 1.",
                 f"Another partner {UNTIL}0:00.",
             ],
@@ -130,14 +130,14 @@ def test_a_required_tuple(tmp_path: Path, how: How, order: int, has_joined: bool
             [
                 "payments is no partner of orders: orders is 18 minutes older than payments, and its window is "
                 "10 minutes: 8 minutes too old.",
-                "orders gives a result at 1970-01-01 00:02:00, put out in batch 0: it has no partner in payments.",
+                "orders gives a result at 1970-01-01 00:02:00, emitted in batch 0: it has no partner in payments.",
             ],
         ),
         (
             *("semi", 4, "s", True),
             [
                 "payments is a partner of orders.",
-                "orders gives a result at 1970-01-01 00:30:00, put out in batch 1: it has a partner in payments, of "
+                "orders gives a result at 1970-01-01 00:30:00, emitted in batch 1: it has a partner in payments, of "
                 "1970-01-01 00:33:00 (k = 's'), which came in batch 1.",
             ],
         ),
@@ -252,7 +252,7 @@ def test_what_has_been_purged_is_told_by_results(tmp_path: Path) -> None:
         assert why(run, tmp_path, orders={"id": order}).joined is None
         assert why(run, tmp_path, orders={"id": order}, sink=True).joined is has_joined
     answer = why(run, tmp_path, orders={"id": 2}, sink=True)
-    assert messages_of(answer) == ["The output holds 1 result with it, put out in batch 2."]
+    assert messages_of(answer) == ["The output holds 1 result with it, emitted in batch 2."]
     none = "No result in the output holds it."
     had = "Either it never arrived or, if it came and was taken, it most likely had a partner in payments."
     assert messages_of(why(run, tmp_path, orders={"id": 1}, sink=True)) == [none, had]

@@ -313,13 +313,13 @@ def verdict(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> V
             title = NOT_RUNNING if snapshot.runner.is_running is False else TITLES[level]
             return Verdict(level, title, tuple(dict.fromkeys([*messages, *rest])))
     if not batches.progress:
-        return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
+        return Verdict("off", "No batch yet", ("The first batch is running, or the query has not been started.",))
     if snapshot.runner.has_ended:
         ago = short_duration(now - end_time(batches.progress[-1]))
         is_final = snapshot.manifest is not None and snapshot.manifest.final
         head = f"The query was stopped {ago} ago, or has come to its end."
         if is_final:
-            head = f"It was closed for good {ago} ago: all results are out, and it takes no more rows."
+            head = f"It was closed for good {ago} ago: all results have been emitted, and it accepts no more rows."
         rest = [message for severity, message in reasons if severity in ("bad", "watch")]
         return Verdict("off", "Finished" if is_final else "Stopped", tuple(dict.fromkeys([head, *rest])))
     return Verdict("good", TITLES["good"], tuple(message for _, message in reasons))
@@ -336,7 +336,7 @@ def _check_process(snapshot: CheckpointSnapshot, batches: RecentBatches, now: in
     if runner.has_ended:
         return
     if runner.is_running is False:
-        yield "bad", f"It is not running: {who} is gone, and did not stop it first. Start it again; nothing is lost."
+        yield "bad", f"It is not running: {who} is gone, and did not stop it properly. Start it again; nothing is lost."
     elif runner.silence > EXPIRES:
         seems = "hang, or to be suspended" if runner.is_running else "have crashed"
         yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silence}."
@@ -381,7 +381,7 @@ def _check_warnings(snapshot: CheckpointSnapshot, batches: RecentBatches, now: i
 def _check_watermark(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     last = batches.progress[-1]
     if last.get("watermark") is None and last.get("heldBackBy") and len(batches.progress) > 1:
-        yield "watch", f"Stream '{last['heldBackBy']}' has brought no rows yet: no state can go before it does."
+        yield "watch", f"Stream '{last['heldBackBy']}' has had no rows yet: no state can leave before it has."
 
 
 def _check_late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:

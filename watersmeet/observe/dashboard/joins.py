@@ -232,7 +232,7 @@ def _list_expiring(
 def _note_on_expiry(has_times: bool, has_rows: bool) -> str:
     if has_times:
         return "A slice leaves once the watermark has passed the time in 'leaves at'."
-    return "" if has_rows else "No slice leaves by its window: state leaves by what streams promise, or never."
+    return "" if has_rows else "No slice leaves by its window: state leaves by constraints and punctuations, or never."
 
 
 def _format_expiry(expiry: SliceExpiry, near: int) -> str:

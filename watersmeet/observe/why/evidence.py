@@ -270,7 +270,7 @@ class InnerOutcomes:
             message = f"{_they_have(statuses)} not joined: no result in the output holds {object_pronoun(statuses)}."
             return Combination(statuses, False, (), (message,), results=0)
         count, them = count_noun(results.count, "result"), object_pronoun(statuses)
-        message = f"{_they_have(statuses)} joined: the output holds {count} with {them}, put out {results.when}."
+        message = f"{_they_have(statuses)} joined: the output holds {count} with {them}, emitted {results.when}."
         return Combination(statuses, True, (), (message,), (results.first, results.last), results.count)
 
     def _describe_incomplete(

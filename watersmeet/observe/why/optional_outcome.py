@@ -321,7 +321,7 @@ class OptionalOutcomes:
             [*(row.ts for row in rows), *(partner.time for partner in left_partners if partner.time is not None)]
         )
         batches = self._first_batches(outcome, rows)
-        when = "" if batches is None else f", put out {describe_batches(batches)}"
+        when = "" if batches is None else f", emitted {describe_batches(batches)}"
         return f"{subject.a_result} at {self.evidence.tracer.formatter.format_time(time)}{when}"
 
     # -- tuples of some required streams
@@ -407,7 +407,7 @@ class OptionalOutcomes:
         them = everyone if len(visible) == len(members) else names
         if not results.count:
             return f"No result in the output holds {them}{'' if is_final else ' so far'}."
-        return f"The output holds {count_noun(results.count, 'result')} with {them}, put out {results.when}."
+        return f"The output holds {count_noun(results.count, 'result')} with {them}, emitted {results.when}."
 
 
 def _refusal(start: str, refusing: Sequence[Check]) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def explain_open(
     deadline, watermark = closing.deadline, closing.watermark
     if not may_come and has_partners:
         return
-    subject = f"{'Another' if has_partners else 'A'} partner may come" if may_come else "None can come; it is put out"
+    subject = f"{'Another' if has_partners else 'A'} partner may come" if may_come else "None can come; it is emitted"
     until, at = ("until", "at any time") if may_come else ("when", "in the end")
     if deadline is None or deadline == FOREVER:
         yield f"{subject} {at}."

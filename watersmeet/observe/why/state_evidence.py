@@ -269,9 +269,9 @@ class TupleLookup:
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
         if selector.stream in superseding_columns(query):
-            yield "Tuples that a newer one stands in for have been purged."
+            yield "Tuples that a newer one supersedes have been purged."
         if not query.optional and ClosingRules(query).can_have_dead_rows(selector.stream):
-            yield "What can match nothing any more has been purged."
+            yield "Tuples that can no longer match anything have been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
         tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required_columns[selector.stream]]
         if tests:

@@ -123,7 +123,7 @@ class ConstraintResolver:
     def _reject_duplicates(self, stream: int, declarations: Sequence[Declaration], resolved: Sequence[object]) -> None:
         twice = next((own for at, own in enumerate(declarations) if resolved[at] in resolved[:at]), None)
         if twice is not None:
-            raise DefinitionError(f"{self._columns[stream].owner} promises {twice} twice; leave one out.")
+            raise DefinitionError(f"{self._columns[stream].owner} declares {twice} twice; remove one.")
 
     # -- constraints
 

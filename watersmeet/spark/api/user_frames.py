@@ -104,11 +104,11 @@ class NamedColumns:
         if collation(kind):
             raise DefinitionError(
                 f"{self.owner}, {what}: '{name}' is of type {kind.simpleString()}; only text that is compared byte by "
-                "byte (UTF8_BINARY) can be promised: cast the column to string."
+                "byte (UTF8_BINARY) can be constrained: cast the column to string."
             )
         if is_odd(kind) or exact_type(compared_as(kind)) is None:
             raise DefinitionError(
-                f"{self.owner}, {what}: '{name}' is of type {kind.simpleString()}, whose values can't be promised; "
+                f"{self.owner}, {what}: '{name}' is of type {kind.simpleString()}, whose values can't be constrained; "
                 "booleans, numbers, texts, binaries, dates and timestamps can."
             )
         return at

@@ -59,7 +59,7 @@ OWN_OPTIONS: Mapping[str, str] = {
     "on a cluster) or `ring`; see docs/architecture.md",
     "openBytes": "how much state a process keeps open, such as `512 MB`; by default a share of the host's memory; see "
     "docs/cluster.md",
-    "final": "`true` to close everything for good once `availableNow` has read all there is; by default `false`; see "
+    "final": "`true` to close everything for good once `availableNow` has read all input; by default `false`; see "
     "docs/outer-joins.md",
     "durable": "`true` (the default), or `false` to skip flushing writes to disk; see docs/guarantees.md",
 }
@@ -391,7 +391,7 @@ class JoinWriter:
         if options:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
             checks.require_distinct_columns(
-                columns, "rows that are not taken are written with every column: rename one"
+                columns, "rows that are not accepted are written with all columns: rename one"
             )
         return {kind: Folder(self._locate(self._options[option], option), option) for kind, option in options.items()}
 

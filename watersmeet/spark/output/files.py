@@ -20,7 +20,7 @@ from watersmeet.state.manifest.delivery import STAGING, Delivery, is_staged
 from watersmeet.state.store.local_files import files_below, sync, sync_bytes, sync_names
 from watersmeet.state.store.store import Store
 
-MISSING = "%s is not in %s, nor where it was made ready (%s): unless somebody took it from there, its rows are lost."
+MISSING = "%s is not in %s, nor where it was staged (%s): unless somebody moved it away, its rows are lost."
 NEVER_EMPTY = (".parquet", ".orc")
 """Files of these formats are never empty, even without rows."""
 Root = tuple[pafs.FileSystem, str]

@@ -57,7 +57,7 @@ from watersmeet.state.store.store import Store
 
 POLL_SECONDS = 0.1
 """Time between two checks whether an interrupted batch has finished."""
-CLOSED = "closed for good: all results are out, no state is left, and no more rows are taken"
+CLOSED = "closed for good: all results have been emitted, no state is left, and no more rows are accepted"
 """The description of a join after its final round."""
 
 
@@ -418,7 +418,7 @@ class BatchRunner(Runtime):
             return PredicateError(f"Spark raised an error while reading new tuples: {error_sentence(error)}.")
         problem = f"Batch {number} was not written"
         if self.protocol.undelivered:
-            problem = f"Batch {self.protocol.state.batch} is safe, but its files could not be put into their folders"
+            problem = f"Batch {self.protocol.state.batch} is safe, but its files could not be moved to their folders"
         explanation = StateError(f"{problem}: {describe_error(error)}; start the query again once that is fixed.")
         explanation.__cause__ = error
         return explanation

@@ -74,7 +74,7 @@ class RoundScheduler(threading.Thread):
             self._runner.finish()
         else:
             raise StateError(
-                "The query was stopped before it had read all there is, and was not closed: start it again to go on."
+                "The query was stopped before it had read all input, so it was not closed: start it again to continue."
             )
 
     def _pay(self, seconds: float) -> None:

@@ -41,7 +41,7 @@ SPREAD = 4
 WIDTH = "_width"
 NAME = "driver"
 CUT_SHORT = (
-    "Spark closed the connection before all rows had come to the driver: an earlier error in its log, such as "
+    "Spark closed the connection before all rows had reached the driver: an earlier error in its log, such as "
     "OutOfMemoryError, says why; start again once that is fixed, or with more spark.driver.memory."
 )
 _turn = Lock()

@@ -40,8 +40,8 @@ def sql(
         text: The statement. Windows are `[RANGE size]`, `[RANGE size TUMBLING]`, `[RANGE size SLIDE step]`, with
             `CLOSED LEFT` if they are `[start, end)`, `[ROWS n]`, or none for unbounded; `WATTR column` inside a window
             names the stream's time column. A stream may have an alias, before its window or behind it, such as
-            `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may follow a window, each after a
-            comma, such as `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see
+            `orders [ROWS 100] AS o`, and with two aliases it is two streams. Constraints may follow a window, each
+            after a comma, such as `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see
             docs/metadata.md. Streams may be joined with
             `[INNER | LEFT | RIGHT | FULL | LEFT SEMI | LEFT ANTI | ASOF] JOIN c [RANGE size] ON condition`, or
             `USING (columns)`, and asked for in WHERE with `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE ..)` or

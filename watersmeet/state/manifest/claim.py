@@ -55,8 +55,8 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
     old_layout = document.get("layout", layout)
     if output is not None and document["output"] == output and old_layout != layout:
         raise DefinitionError(
-            f"The results in {output} are {old_layout}, and would now be {layout}: readers take a folder for one thing "
-            "or the other. Write to another path, or as before."
+            f"The results in {output} are {old_layout}, and would now be {layout}: readers can't handle both in one "
+            "folder. Write to another path, or keep the layout."
         )
     if (document["at"], document["output"], old_layout) != (store.root, output, layout):
         origins = {*document.get("origins", ()), document["at"]} - {store.root}
@@ -111,7 +111,8 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
         if (original["name"], original["output"]) == (name, output):
             raise DefinitionError(
                 f"The checkpoint at {store.root} is a copy of the one at {origin}, which is still there, and both "
-                f"write to {output}: results would be lost or doubled. Write to another path, or remove the original."
+                f"write to {output}: results would be lost or duplicated. Write to another path, or remove the "
+                "original."
             )
 
 
