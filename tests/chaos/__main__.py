@@ -9,17 +9,20 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tests.chaos import program
+from tests.chaos.joins import KINDS
 from tests.chaos.mishaps import MISHAPS, PROCESSES, RENUMBERED, Mishap
 from tests.chaos.round import Round, Tally, Wrong
 from tests.spark.crashing_join import session
 
 ENDS = ("exact", "refused", "stopped")
+MANY = 3 * len(MISHAPS)
+"""From so many rounds on, every kind of mishap must have hit something."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,34 +46,43 @@ def main(arguments: list[str] | None = None) -> int:
                 break
             seed += 1
         spark.stop()
-    print(table(tallies))
-    print(f"{joins.total()} rounds: " + ", ".join(f"{count} {kind}" for kind, count in sorted(joins.items())))
-    idle = [] if options.seed is not None else missed(tallies)
+    print(table(tallies, joins.total()))
+    print("joins: " + ", ".join(f"{joins[kind]} {kind}" for kind in sorted(KINDS)))
+    idle = [] if options.seed is not None else missed(tallies, names, joins.total())
     if idle:
-        print(f"These mishaps never hit anything: {', '.join(idle)}.")
+        print(f"These mishaps never came up, or never hit anything: {', '.join(idle)}.")
     if wrong:
         print(f"{len(wrong)} rounds went wrong: run again with --seed {' or '.join(map(str, wrong))}")
     return 1 if wrong or idle else 0
 
 
-def table(tallies: Mapping[str, Tally]) -> str:
-    """Return what each kind of mishap came to, as text."""
+def table(tallies: Mapping[str, Tally], rounds: int) -> str:
+    """Return what each kind of mishap came to, and all of them in so many rounds, as text."""
+    total = Tally(rounds, sum(tally.hits for tally in tallies.values()))
+    for tally in tallies.values():
+        total.ends.update(tally.ends)
     rows: list[tuple[str, ...]] = [("mishap", "rounds", "hits", *ENDS)]
-    for name, tally in sorted(tallies.items()):
+    for name, tally in [*sorted(tallies.items()), ("all", total)]:
         rows.append((name, *map(str, (tally.rounds, tally.hits, *(tally.ends[end] for end in ENDS)))))
-    return "\n".join(f"{row[0]:18}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)
+    return "\n".join(f"{row[0]:20}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)
 
 
-def missed(tallies: Mapping[str, Tally]) -> list[str]:
-    """Return the kinds of mishaps that were tried and hit nothing."""
-    return sorted(name for name, tally in tallies.items() if not tally.hits)
+def missed(tallies: Mapping[str, Tally], names: Iterable[str], rounds: int) -> list[str]:
+    """Return the kinds of mishaps that hit nothing, of those that were tried: in many rounds, that is all of them."""
+    asked = {*tallies, *(names if rounds >= MANY else ())}
+    return sorted(name for name in asked if not tallies.get(name, Tally()).hits)
 
 
 def _mishaps(round: Round, names: Sequence[str]) -> list[Mishap]:
-    """Throw what happens in a round: one to three mishaps, those in processes of their own less often."""
+    """Throw what happens in a round: one to three mishaps, of which seeds in a row take turns with one."""
     fitting = [name for name in names if round.sink != "upsert" or name not in RENUMBERED] or ["cut"]
-    weights = [1 if name in PROCESSES else 2 for name in fitting]
-    return [MISHAPS[name] for name in round.rng.choices(fitting, weights, k=round.rng.randint(1, 3))]
+    weights = [1 if name in PROCESSES else 3 for name in fitting]
+    turn = names[round.seed % len(names)]
+    thrown = round.rng.choices(fitting, weights, k=round.rng.randint(1, 3))
+    if turn in fitting:
+        thrown[0] = turn
+    round.rng.shuffle(thrown)
+    return [MISHAPS[name] for name in thrown]
 
 
 def _round(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,7 +21,8 @@ from watersmeet.testing.oracle import AsOf, Count, Hopping, How, Sliding
 
 Ids = tuple[int | None, ...]
 Inputs = Mapping[str, DataFrame]
-SIZE, DELAY = 12, 6
+SIZE, DELAY, DISORDER = 12, 6, 13
+"""In seconds; more disorder than delay: some rows are late."""
 BATCHES, ROWS = 10, 7
 ZONES = ((1000, "p"), (1001, "p"), (1002, "q"))
 """The table: id and k."""
@@ -40,6 +41,13 @@ STRATEGIES: tuple[Strategy, ...] = (
 )  # fmt: skip
 
 
+class Expected(NamedTuple):
+    """What the oracle says: the ids of results and, of kinds whose late rows are compared, streams and ids of those."""
+
+    results: Counter[Ids]
+    late: Counter[tuple[str, int]] | None = None
+
+
 @dataclass(frozen=True)
 class Subject:
     """A join that is played.
@@ -50,6 +58,7 @@ class Subject:
         columns: What results show: ids, by these names.
         join: Returns it over frames of its input, with more in the SELECT list and options of `wm.join`.
         results: Returns what the oracle says of batches, and whether all is closed for good after them.
+        part: The expression of the column by which outputs in partitions are divided.
         schema: The columns of all inputs.
         spills: Whether work of it may be put off.
     """
@@ -58,7 +67,8 @@ class Subject:
     batches: Batches
     columns: tuple[str, ...]
     join: Callable[..., wm.Join]
-    results: Callable[[Batches, bool], Counter[Ids]]
+    results: Callable[[Batches, bool], Expected]
+    part: str = "a.id % 3"
     schema: pa.Schema = SCHEMA
     spills: bool = False
 
@@ -84,14 +94,14 @@ def _inner(kind: str, *windows: oracle.Window) -> Callable[[random.Random], Subj
         names = "abc"[: len(windows)]
         case = Case(
             [oracle.Stream(name, window, DELAY) for name, window in zip(names, windows, strict=True)],
-            cuts(rng.randrange(1000), names, BATCHES, ROWS, disorder=DELAY, ties=False),
+            cuts(rng.randrange(1000), names, BATCHES, ROWS, disorder=DISORDER, ties=False),
             " AND ".join(rng.choice(BELOW).format(*pair) for pair in pairwise(names)),
             lambda *rows: all(_less(one, two) for one, two in pairwise(rows)),
             predicates=[below],
         )
 
-        def results(batches: Batches, ended: bool) -> Counter[Ids]:
-            return _ids(expected(replace(case, batches=batches)).results)
+        def results(batches: Batches, ended: bool) -> Expected:
+            return _compared(expected(replace(case, batches=batches)))
 
         def join(inputs: Inputs, more: str = "", **options: Any) -> wm.Join:
             return join_of(case, inputs, select=_select(names) + more, **options)
@@ -107,17 +117,17 @@ def _outer(kind: str, how: How, asked: Any) -> Callable[[random.Random], Subject
     def thrown(rng: random.Random) -> Subject:
         width: oracle.Window = oracle.Unbounded() if isinstance(how, AsOf) else Sliding(SIZE)
         streams = [oracle.Stream("a", Sliding(SIZE), DELAY), oracle.Stream("b", width, DELAY)]
-        batches = cuts(rng.randrange(1000), "ab", BATCHES, ROWS, disorder=DELAY, ties=False)
+        batches = cuts(rng.randrange(1000), "ab", BATCHES, ROWS, disorder=DISORDER, ties=False)
         case = Case(streams, batches, "a.k = b.k AND " + rng.choice(BELOW).format("a", "b"), predicates=[below])
         columns = ("a",) if how in ("semi", "anti") else ("a", "b")
 
-        def results(batches: Batches, ended: bool) -> Counter[Ids]:
+        def results(batches: Batches, ended: bool) -> Expected:
             sliding = Sliding(SIZE * SECOND)
             windows = [sliding, width if isinstance(how, AsOf) else sliding]
             scaled = [replace(s, window=w, delay=DELAY * SECOND) for s, w in zip(streams, windows, strict=True)]
             on = {"b": lambda rows: _same(rows["a"], rows["b"]) and _less(rows["a"], rows["b"])}
             found = oracle.join(scaled, _arrivals(batches), lambda rows: True, how={"b": how}, on=on, ended=ended)
-            return Counter(_ids(found.results, len(columns)))
+            return _compared(found, len(columns))
 
         def join(inputs: Inputs, more: str = "", **options: Any) -> wm.Join:
             return join_of(case, inputs, select=_select(columns) + more, how={"b": asked}, **options)
@@ -140,6 +150,10 @@ def _arrivals(batches: Batches) -> list[oracle.Arrival]:
     ]
 
 
+def _compared(outcome: oracle.Outcome, columns: int = 9) -> Expected:
+    return Expected(_ids(outcome.results, columns), Counter((row.stream, row.row["id"]) for row in outcome.late))
+
+
 def _ids(results: Mapping[tuple[tuple[Any, ...], int], int], columns: int = 9) -> Counter[Ids]:
     found = Counter[Ids]()
     for (ids, _), times in results.items():
@@ -154,8 +168,8 @@ def _metadata(rng: random.Random) -> Subject:
         batches.append(batch | {"ends": [{**row, "id": None} for row in more["a"]]})
     case, _ = auctions(batches)
 
-    def results(batches: Batches, ended: bool) -> Counter[Ids]:
-        return _ids(expected(auctions([dict(batch) for batch in batches])[1]).results)
+    def results(batches: Batches, ended: bool) -> Expected:
+        return Expected(_ids(expected(auctions([dict(batch) for batch in batches])[1]).results))
 
     def join(inputs: Inputs, more: str = "", **options: Any) -> wm.Join:
         return join_of(case, inputs, select=_select("ab") + more, **options)
@@ -168,12 +182,12 @@ def _table(rng: random.Random) -> Subject:
     pair = _inner("table", Sliding(SIZE), Sliding(SIZE))(rng)
     condition = rng.choice(BELOW).format("a", "b")
 
-    def results(batches: Batches, ended: bool) -> Counter[Ids]:
+    def results(batches: Batches, ended: bool) -> Expected:
         keys = {row["id"]: row["k"] for batch in batches for row in batch["a"]}
-        found = Counter[Ids]()
-        for (a, b), times in pair.results(batches, ended).items():
+        found, pairs = Counter[Ids](), pair.results(batches, ended)
+        for (a, b), times in pairs.results.items():
             found.update({(a, b, zone): times for zone, key in ZONES if key == keys[a]})
-        return found
+        return Expected(found, pairs.late)
 
     def join(inputs: Inputs, more: str = "", **options: Any) -> wm.Join:
         zones = inputs["a"].sparkSession.createDataFrame(list(ZONES), "id long, k string")
@@ -190,7 +204,7 @@ def _nested(rng: random.Random) -> Subject:
     batches = cuts(rng.randrange(1000), "abc", BATCHES, ROWS, ties=False)
     condition, kept, width = rng.choice(BELOW), rng.random() < 0.5, SIZE * SECOND
 
-    def results(batches: Batches, ended: bool) -> Counter[Ids]:
+    def results(batches: Batches, ended: bool) -> Expected:
         a, b, c = ([row for batch in batches for row in batch[name]] for name in "abc")
         at = {row["id"]: micros(row["ts"]) or 0 for row in (*a, *b, *c)}
         pairs = [(x["id"], y) for x, y in product(a, b) if _same(x, y) and abs(at[x["id"]] - at[y["id"]]) < width]
@@ -198,7 +212,7 @@ def _nested(rng: random.Random) -> Subject:
         for (x, y), z in product(pairs, c):
             near = abs(max(at[x], at[y["id"]]) - at[z["id"]]) < width
             found[x, y["id"], z["id"]] += near and _less(y, z)
-        return +found
+        return Expected(+found)
 
     def join(inputs: Inputs, more: str = "", **options: Any) -> wm.Join:
         pair = [_stream(name, inputs[name]) for name in "ab"]
@@ -209,7 +223,7 @@ def _nested(rng: random.Random) -> Subject:
         where, shown = condition.format("ab", "c"), f"ab.a, ab.b, c.id AS c{more}"
         return wm.join(*streams, where=where, predicates=[below], select=shown, **options)
 
-    return Subject("nested", batches, ("a", "b", "c"), join, results, spills=True)
+    return Subject("nested", batches, ("a", "b", "c"), join, results, part="ab.a % 3", spills=True)
 
 
 def _stream(name: str, frame: DataFrame) -> Any:

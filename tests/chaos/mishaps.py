@@ -57,6 +57,7 @@ def worker(round: Round) -> None:
 
 def flip(round: Round) -> None:
     """A bit changes in a file of the store, or in what Spark wrote down of the input of a batch that is done."""
+    round.damaged = True
     done = round.checkpoint / "offsets" / str(round.batch())
     kept = _needed(round) if round.rng.random() < 0.75 else round.store.rglob("*")
     files = [path for path in sorted([*kept, done]) if path.is_file() and path.stat().st_size]
@@ -75,6 +76,7 @@ def flip(round: Round) -> None:
 
 def lose(round: Round) -> None:
     """A file that state needs is gone."""
+    round.damaged = True
     path = round.rng.choice(sorted(path for path in _needed(round) if path.exists()))
     whole = path.read_bytes()
     path.unlink()
@@ -132,6 +134,31 @@ def backup_under_load(round: Round) -> None:
         feeding.join()
 
 
+def backup_while_running(round: Round) -> None:
+    """An operator restores an older copy while the query runs: it ends somehow, and is restored once more."""
+    copy, again = round.folder / "copy", round.folder / "again"
+    for folder in (copy, again):
+        shutil.copytree(round.checkpoint, folder)
+    at, delay = round.rng.randint(1, 8), round.rng.choice([None, 0.0, 0.05, 0.3])
+    swap = threading.Timer(delay or 0, _swap, [round, copy])
+
+    def say(step: str) -> None:
+        if steps.taken == at:
+            swap.start()
+            if delay is None:  # the driver waits at its step
+                swap.join()
+
+    steps = Steps(say=say)
+    round.feed(2)
+    round.run(steps)
+    if swap.ident is None:  # it had ended before
+        shutil.rmtree(copy)
+    else:
+        swap.join()
+        round.hit()
+    _swap(round, again)
+
+
 def torn_backup(round: Round) -> None:
     """A copy that was made while the query ran is restored: it may be of several moments."""
     copy = round.folder / "copy"
@@ -141,6 +168,7 @@ def torn_backup(round: Round) -> None:
     if copied.ident is None:  # there was nothing left to run
         return
     copied.join()
+    round.damaged = True
     whole = round.folder / "whole"
     round.checkpoint.rename(whole)
     copy.rename(round.checkpoint)
@@ -156,6 +184,7 @@ def mixed(round: Round) -> None:
     """Spark's part of the checkpoint is older than the join's."""
     if round.run() != "done":
         raise Wrong("it did not finish")
+    round.damaged = True
     copy = round.folder / "copy"
     shutil.copytree(round.checkpoint, copy)
     last = max(int(path.name) for path in (round.checkpoint / "offsets").glob("[0-9]*"))
@@ -224,9 +253,7 @@ def five(round: Round) -> None:
         raise Wrong(f"{specs[victim].label}: {round.story[-1]}")
     for spec in specs[1:]:
         round.compare(spec)
-        shutil.rmtree(round.folder / f"checkpoint-{spec.label}")
-        shutil.rmtree(round.folder / f"out-{spec.label}", ignore_errors=True)
-        (round.folder / f"{spec.label}.db").unlink(missing_ok=True)
+        program.remove(round.folder, spec)
 
 
 # -- in processes of their own
@@ -322,20 +349,28 @@ def _go_on(round: Round) -> None:
 def _restore(round: Round, copy: Path) -> None:
     """Put a copy in the place of the checkpoint."""
     newer = round.batch()
-    shutil.rmtree(round.checkpoint)
-    copy.rename(round.checkpoint)
+    _swap(round, copy)
     round.hit(round.batch() < newer)
+
+
+def _swap(round: Round, copy: Path) -> None:
+    """Put a copy in the place of the checkpoint, which may be written to meanwhile."""
+    round.damaged = True
+    aside = round.folder / f"aside-{copy.name}"
+    round.checkpoint.rename(aside)
+    copy.rename(round.checkpoint)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 Mishap = Callable[[Round], None]
 MISHAPS: dict[str, Mishap] = {
     mishap.__name__: mishap
     for mishap in (
-        cut, dying, worker, flip, lose, strays, backup, backup_under_load, torn_backup, mixed, clock, full, five,
-        kill, pause, neighbour, cluster,
+        cut, dying, worker, flip, lose, strays, backup, backup_under_load, backup_while_running, torn_backup, mixed,
+        clock, full, five, kill, pause, neighbour, cluster,
     )
 }  # fmt: skip
 PROCESSES = frozenset({"kill", "pause", "neighbour", "cluster"})
 """Those that start processes, which takes long."""
-RENUMBERED = frozenset({"backup", "backup_under_load", "torn_backup", "mixed"})
+RENUMBERED = frozenset({"backup", "backup_under_load", "backup_while_running", "torn_backup", "mixed"})
 """Those after which results may come again in other batches, with other ids."""

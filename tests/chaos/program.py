@@ -6,6 +6,7 @@ and at last how it went.
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -23,7 +24,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 from tests.chaos.joins import STRATEGIES, Ids, Subject, subject
 from tests.spark.crashing_join import session
-from tests.spark.harness import frames, read
+from tests.spark.harness import frames, read, side_ids
 from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.checkpoint import lease
 from watersmeet.spark.run.batch import BatchRunner
@@ -47,6 +48,8 @@ class Spec:
         order: In which order streams are probed.
         spill: What the hot state may take, and what is put off first; None for no spilling.
         final: Whether all is closed for good at the end.
+        parts: Whether files lie in folders by partition.
+        late: Whether late rows are written.
         label: What the checkpoint and the output are called.
     """
 
@@ -57,6 +60,8 @@ class Spec:
     order: str = "given"
     spill: tuple[int, str] | None = None
     final: bool = False
+    parts: bool = False
+    late: bool = False
     label: str = "main"
 
 
@@ -105,10 +110,14 @@ def begun(spark: SparkSession, folder: Path, spec: Spec, steps: Callable[[str], 
     inputs = frames(spark, folder / "in", [*played.batches[0]])
     inputs["a"] = _deadly(inputs["a"], folder / "armed")
     spill = wm.Spill(memory=spec.spill[0], policy=spec.spill[1], oldest="1 hour") if spec.spill else None
-    more = ", _id" if spec.sink == "upsert" else ""
+    more = ", _id" if spec.sink == "upsert" else f", {played.part} AS part" if spec.parts else ""
     joined = played.join(inputs, more, strategy=STRATEGIES[spec.strategy], order=spec.order, spill=spill)
     writer = joined.writeStream.option("checkpointLocation", str(folder / f"checkpoint-{spec.label}"))
     writer = writer.option("exchange", spec.exchange).option("final", spec.final).trigger(availableNow=True)
+    if spec.late:
+        writer = writer.option("latePath", str(folder / f"late-{spec.label}"))
+    if spec.parts:
+        writer = writer.partitionBy("part")
     with _stepping(steps):
         if spec.sink == "upsert":
             return writer.foreachBatch(_upsert(folder / f"{spec.label}.db", played)).start()
@@ -145,10 +154,13 @@ def _deadly(frame: DataFrame, armed: Path) -> DataFrame:
 
 
 def _upsert(path: Path, played: Subject) -> Callable[[DataFrame, int], None]:
-    """Return what writes batches into a table whose key is the id of a result."""
+    """Return what writes batches into a table whose key is the id of a result.
+
+    [!] By Arrow: collect() may return too few rows when its connection is cut.
+    """
 
     def upsert(frame: DataFrame, batch: int) -> None:
-        rows = [(row["_id"], json.dumps([row[name] for name in played.columns])) for row in frame.collect()]
+        rows = [(row["_id"], json.dumps([row[name] for name in played.columns])) for row in frame.toArrow().to_pylist()]
         with sqlite3.connect(path) as table:
             table.execute("CREATE TABLE IF NOT EXISTS results (id TEXT PRIMARY KEY, ids TEXT)")
             table.executemany("INSERT INTO results VALUES (?, ?) ON CONFLICT DO NOTHING", rows)
@@ -164,13 +176,25 @@ def written(folder: Path, spec: Spec) -> Counter[Ids]:
             with sqlite3.connect(folder / f"{spec.label}.db") as table:
                 return Counter(tuple(json.loads(ids)) for (ids,) in table.execute("SELECT ids FROM results"))
         case "csv":  # without a header, as Spark does by default
-            lines = [line for path in out.glob("part-*.csv") for line in path.read_text().splitlines()]
+            lines = [line for path in out.rglob("part-*.csv") for line in path.read_text().splitlines()]
             values = ([value.strip('"') for value in line.split(",")] for line in lines)
             return Counter(tuple(int(value) if value else None for value in line) for line in values)
         case "json":
-            lines = [line for path in out.glob("part-*.json") for line in path.read_text().splitlines()]
+            lines = [line for path in out.rglob("part-*.json") for line in path.read_text().splitlines()]
             return Counter(tuple(map(json.loads(line).get, columns)) for line in lines)
     return Counter(tuple(row[name] for name in columns) for row in read(out, spec.sink).to_pylist())
+
+
+def late(folder: Path, spec: Spec) -> Counter[Any]:
+    """Return the streams and ids of the late rows that were written."""
+    return side_ids(folder / f"late-{spec.label}", [*subject(spec.seed).batches[0]])
+
+
+def remove(folder: Path, spec: Spec) -> None:
+    """Remove a checkpoint and its outputs."""
+    for what in ("checkpoint", "out", "late"):
+        shutil.rmtree(folder / f"{what}-{spec.label}", ignore_errors=True)
+    (folder / f"{spec.label}.db").unlink(missing_ok=True)
 
 
 def outcome(begin: Callable[[], JoinQuery], steps: Steps) -> str:

@@ -1,6 +1,7 @@
 """A round of chaos: one join, started again and again, with mishaps between and during its runs."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from tests.spark.harness import EXCHANGES, write
 
 DIED = "a Python worker or an executor died"
 STEPS = ("job", "reports", "sink", "manifest")
+ADVICE = re.compile(r"\brestore|start a new checkpoint|removed or replaced", re.I)
+"""What a sentence says only of files that are damaged or gone."""
 SPILLS = (None, None, (1, "random"), (2000, "local"), (1, "synchronized"))
 """What may be hot, and what is put off first; no start need do as the one before it."""
 
@@ -49,6 +52,9 @@ class Round:
         folder: Empty.
         seed: Decides everything that isn't left to the moment.
         tallies: Where mishaps are counted.
+
+    Attributes:
+        damaged: Whether files of the checkpoint were changed, removed or restored: a sentence may then say so.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, seed: int, tallies: dict[str, Tally]) -> None:
@@ -57,6 +63,9 @@ class Round:
         self.subject = subject(seed)
         self.sink = self.rng.choice(SINKS)
         self.final = self.rng.random() < 0.3
+        self.parts = self.sink != "upsert" and self.rng.random() < 0.3
+        self.late = self.rng.random() < 0.5
+        self.damaged = False
         self.story: list[str] = []
         self.results = 0
         self._fed = 0
@@ -94,11 +103,14 @@ class Round:
     def compare(self, spec: Spec) -> None:
         """Check that an output holds what the oracle says of the batches that Spark really made."""
         batches = processes.batches(self.folder / f"checkpoint-{spec.label}", self._written)
-        found, wanted = program.written(self.folder, spec), self.subject.results(batches, spec.final)
+        found, (wanted, late) = program.written(self.folder, spec), self.subject.results(batches, spec.final)
         self.results += wanted.total()
         if found != wanted:
             lost, more = wanted - found, found - wanted
             raise Wrong(f"{spec.label}: {lost.total()} of {wanted.total()} results lost, {more.total()} too many")
+        if spec.late and late is not None and (side := program.late(self.folder, spec)) != late:
+            gone, doubled = (late - side).total(), (side - late).total()
+            raise Wrong(f"{spec.label}: {gone} of {late.total()} late rows lost, {doubled} too many")
 
     @property
     def _written(self) -> Any:
@@ -123,7 +135,7 @@ class Round:
         spill = rng.choice(SPILLS) if self.subject.spills else None
         order = rng.choice(["given", "selectivity"])
         thrown = Spec(self.seed, self.sink, rng.randrange(len(STRATEGIES)), rng.choice(EXCHANGES), order, spill)
-        return replace(thrown, **changes)
+        return replace(thrown, parts=self.parts, late=self.late, **changes)
 
     def run(self, steps: Steps | None = None, **changes: Any) -> str:
         """Run the join to its end in this process; return done, or refused or stopped and why."""
@@ -145,10 +157,12 @@ class Round:
             yield process
 
     def heard(self, said: str) -> str:
-        """Note how a start ended; a raw error is wrong."""
+        """Note how a start ended; a raw error is wrong, and so is advice against damage where there is none."""
         self.story.append(f"  {said}")
         if said.startswith(("raw", "started", "step")) or not said:
             raise Wrong(said or "it said nothing")
+        if said != "done" and not self.damaged and ADVICE.search(said):
+            raise Wrong(f"nothing was damaged or restored, but it said: {said}")
         end = said.split()[0]
         self._tally.ends["exact" if end == "done" else end] += 1
         return said

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.spark.checkpoint.lease import Lease
+from watersmeet.spark.checkpoint.lease import take
 from watersmeet.spark.run.failures import failure
 from watersmeet.state.store.store import Store
 
@@ -12,9 +12,12 @@ HEAD = "[STREAM_FAILED] Query [id = 5, runId = 6] terminated with exception:"
 TEMPORARY = "/c/offsets/.3.5b83f0d0.tmp"
 
 
-def sentence(folder: Path, text: str) -> str:
-    store = Store(str(folder))
-    told = str(failure(RuntimeError(text), store, Lease(Store(f"{folder}/watersmeet"), 1))).replace(str(folder), "HERE")
+def sentence(folder: Path, text: str, is_lost: bool = False) -> str:
+    lease = take(Store(f"{folder}/watersmeet"))
+    if is_lost:
+        lease.store.write(f"leases/{lease.number + 1:012d}.json", b"another's")
+    told = str(failure(RuntimeError(text), Store(str(folder)), lease)).replace(str(folder), "HERE")
+    lease.end()
     assert "\n" not in told and told.endswith(".")
     return told
 
@@ -33,8 +36,8 @@ def sentence(folder: Path, text: str) -> str:
         (f"{TEMPORARY} (Read-only file system)", "Read-only file system under Spark's part of the checkpoint at HERE;"),
         (f"{TEMPORARY} (Permission denied)", "Permission denied under Spark's part of the checkpoint at HERE; make it"),
         ("/in/a (Permission denied)", "Spark raised an error: /in/a (Permission denied); start the query again once"),
-        ("Concurrent update to the log. Multiple streaming jobs detected for 3.", "Another run has taken over the"),
-        ("Multiple streaming queries are concurrently using file:/c/offsets", "Another run has taken over the"),
+        ("Concurrent update to the log. Multiple streaming jobs detected for 3.", "Another run, such as one that was"),
+        ("Multiple streaming queries are concurrently using file:/c/offsets", "Another run, such as one that was"),
         ("java.lang.NoSuchMethodError: 'int f()'", "Spark could not read new tuples: a jar is for another version of"),
         (
             "batch 0 doesn't exist\n=== Streaming Query ===\nNo space left",
@@ -50,8 +53,12 @@ def test_a_file_that_another_run_has_cleared(tmp_path: Path) -> None:
     """[!] Whoever takes over removes what is unfinished: who wakes up in the middle of a file can't finish it."""
     text = f"{HEAD} rename source {TEMPORARY} not found."
     assert sentence(tmp_path, text).startswith("Spark raised an error: rename source")
-    Store(f"{tmp_path}/watersmeet").write("leases/000000000002.json", b"another's")
-    assert sentence(tmp_path, text).startswith("Another run has taken over the checkpoint at HERE")
+    assert sentence(tmp_path, text, is_lost=True).startswith("Another run has taken over the checkpoint at HERE")
+
+
+def test_a_lost_lease_explains_whatever_follows(tmp_path: Path) -> None:
+    text = f"{HEAD} batch 2 doesn't exist"
+    assert sentence(tmp_path, text, is_lost=True).startswith("Another run has taken over the checkpoint at HERE")
 
 
 def test_files_of_sparks_that_are_whole_are_not_blamed(tmp_path: Path) -> None:

@@ -130,6 +130,35 @@ def test_who_lost_it_is_told(tmp_path: Path) -> None:
     first.end()
 
 
+def test_a_run_that_has_lost_it_is_stopped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """[!] Before anything else of it looks: between two batches, only Spark's own part of it is at work."""
+    store, losses = Store(str(tmp_path)), list[str]()
+    first = take(store)
+
+    def stop(loss: leases.LeaseLost) -> None:
+        losses.append(str(loss))
+        if len(losses) == 1:
+            raise OSError("Spark does not answer")
+
+    first.stop = stop
+    assert store.publish(f"leases/{first.number + 1:012d}.json", b"another's")
+    while len(losses) < 2:  # it is tried again
+        time.sleep(0.01)
+    first.end()
+    assert all("Another run has taken over the checkpoint" in loss for loss in losses)
+    assert losses[0] in caplog.text
+
+
+def test_what_follows_a_release_is_no_loss(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first, lost = take(store), take(Store(f"{tmp_path}/other"))
+    assert lost.store.publish(f"leases/{lost.number + 1:012d}.json", b"another's")
+    first.end()
+    lost.end()
+    take(store).end()
+    assert first.loss() is None and "Another run has taken over" in str(lost.loss())
+
+
 def test_of_many_one_has_it(tmp_path: Path) -> None:
     store, won, lost = Store(str(tmp_path)), list[Lease](), list[str]()
 
@@ -180,8 +209,10 @@ def test_a_lease_that_was_removed_or_stopped_is_not_called_taken(tmp_path: Path)
     with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
         held.check()
     held.end()
+    stopped = take(Store(str(tmp_path)))
+    stopped.end()
     with pytest.raises(leases.QueryStopped, match="stopped in the middle of a batch"):
-        held.check()
+        stopped.check()
 
 
 def test_a_checkpoint_that_was_replaced_is_another_run_s(tmp_path: Path) -> None:

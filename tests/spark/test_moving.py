@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.spark.checkpoint.paths import Location
-from watersmeet.spark.output.files import Folder, Mover
+from watersmeet.spark.output.files import Folder, Mover, _hidden_name
 from watersmeet.spark.output.outputs import Outputs
 from watersmeet.spark.output.sinks import FileSink, FrameSink
 from watersmeet.state.manifest.delivery import STAGING, Delivery
@@ -63,11 +63,19 @@ def test_what_is_nowhere_is_told(source: Path, tmp_path: Path, caplog: pytest.Lo
 
 def test_another_run_that_was_quicker(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def vanish(origin: str, target: str) -> None:
+        os.rename(origin, target)
+        raise FileNotFoundError(origin)
+
+    def disappear(origin: str, target: str) -> None:
         os.unlink(origin)
         raise FileNotFoundError(origin)
 
     monkeypatch.setattr(os, "replace", vanish)
     move(Mover((LOCAL, str(tmp_path / "to"))), source, "x")
+    monkeypatch.setattr(os, "replace", disappear)
+    (source / "z").write_text("z")
+    with pytest.raises(FileNotFoundError):  # it is nowhere
+        move(Mover((LOCAL, str(tmp_path / "to"))), source, "z")
     monkeypatch.setattr(os, "replace", lambda origin, target: (_ for _ in ()).throw(FileNotFoundError(target)))
     with pytest.raises(FileNotFoundError):  # not the file that was to be moved, but where to
         move(Mover((LOCAL, str(tmp_path / "to"))), source, "y")
@@ -93,6 +101,48 @@ def test_another_disk(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match="No space left"):
         move(mover, source, "y")
     assert held(source) == {"y": "y"}
+
+
+@pytest.mark.parametrize("disk", ["another disk", "another file system"])
+def test_two_runs_copy_the_same_file(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, disk: str) -> None:
+    """[!] A run that was taken over may still copy: a name appears with all its bytes, whoever is quicker."""
+    runs, to, (copy, rename) = list[str](), tmp_path / "to", (shutil.copyfile, os.replace)
+    far = LOCAL if disk == "another disk" else pafs.SubTreeFileSystem(str(tmp_path), LOCAL)
+    root = (far, str(to) if far is LOCAL else "to")
+
+    def copy_slowly(origin: str, aside: str, *systems: pafs.FileSystem) -> None:
+        path = Path(aside) if far is LOCAL else tmp_path / aside
+        runs.append(path.name)
+        copy(origin, path)
+        if len(runs) == 1:  # the other run comes, and is killed while it writes
+            with pytest.raises(OSError, match="killed"):
+                Mover(root).move((LOCAL, str(source)), "x", "part-b3-owner-x")
+        else:
+            path.write_text("")
+            raise OSError("killed")
+
+    def refuse(origin: str, target: str) -> None:
+        if os.path.dirname(origin) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(origin, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(shutil, "copyfile", copy_slowly)
+    monkeypatch.setattr(pafs, "copy_files", copy_slowly)
+    mover = Mover(root)
+    mover.move((LOCAL, str(source)), "x", "part-b3-owner-x")
+    (source / "x").unlink()  # as the other would have done
+    mover.finish()
+    assert (to / "part-b3-owner-x").read_text() == "x" and len({*runs}) == 2
+
+
+def test_incomplete_copies_are_removed(tmp_path: Path) -> None:
+    for name in ("part-b3-owner-x", "part-b3-owner-y", ".part-b3-other-x.6f"):
+        (tmp_path / name).write_text(name)
+    hidden = Path(_hidden_name(str(tmp_path / "part-b3-owner-x")))
+    hidden.write_text("par")
+    Folder(Location(str(tmp_path), str(tmp_path)), "path", "owner").withdraw(4, lambda: None)
+    assert held(tmp_path).keys() == {"part-b3-owner-x", "part-b3-owner-y", ".part-b3-other-x.6f"}
 
 
 def test_other_file_systems(source: Path, tmp_path: Path) -> None:

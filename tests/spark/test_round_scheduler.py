@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from watersmeet.spark.api.join_query import JoinQuery
+from watersmeet.spark.checkpoint.lease import LeaseLost
 from watersmeet.spark.run.round_scheduler import (
     IDLE_SECONDS,
     MIN_SECONDS,
@@ -71,6 +72,21 @@ def test_a_round_that_pays_nothing_is_not_tried_again_before_the_next_batch() ->
         time.sleep(8 * POLL_SECONDS)
     scheduler.end()
     assert tried == [3, 4]
+
+
+def test_a_round_without_the_lease_is_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    def round(seconds: float) -> bool:
+        raise LeaseLost("Another run has taken over.")
+
+    now = time.monotonic() - LONG_AGO
+    runner: Any = SimpleNamespace(
+        times=(now, now), due=None, protocol=SimpleNamespace(state=SimpleNamespace(batch=3)), round=round
+    )
+    query: Any = SimpleNamespace(status={"isTriggerActive": False}, isActive=True)
+    scheduler = RoundScheduler(query, runner, ends=False)
+    scheduler.start()
+    scheduler.join(10)
+    assert not scheduler.is_alive() and isinstance(scheduler.error, LeaseLost) and not caplog.text
 
 
 def test_an_interrupted_stop_stops() -> None:

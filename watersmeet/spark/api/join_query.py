@@ -19,7 +19,7 @@ from watersmeet.observe.why.answer import Answer
 from watersmeet.observe.why.question import Values
 from watersmeet.spark.api.definition import JoinDefinition
 from watersmeet.spark.api.why_running import merge_values, why_running
-from watersmeet.spark.checkpoint.lease import QueryStopped
+from watersmeet.spark.checkpoint.lease import LeaseLost, QueryStopped
 from watersmeet.spark.run.batch import POLL_SECONDS, BatchRunner, description
 from watersmeet.spark.run.failures import failure, is_data_error
 from watersmeet.spark.run.round_scheduler import RoundScheduler
@@ -47,7 +47,9 @@ class JoinQuery:
         self._rounds = RoundScheduler(query, runner, ends) if runner.has_rounds else None
         self._settling = False
         self._failure: WatersmeetError | None = None
+        self._loss: LeaseLost | None = None
         runner.checkpoint.lease.is_needed = lambda: self.isActive
+        runner.checkpoint.lease.stop = self._stop_without_lease
         runner.active = lambda: query.isActive
         if self._rounds is not None:
             self._rounds.start()
@@ -57,6 +59,17 @@ class JoinQuery:
             return getattr(self._query, name)
         except CONNECTION_ERRORS:
             raise StateError(NO_SPARK) from None
+
+    def _stop_without_lease(self, loss: LeaseLost) -> None:
+        """Stop at once, before Spark writes to a checkpoint that is another run's. Waits for no round: it may be long.
+
+        Args:
+            loss: What the handle is to say from now on.
+        """
+        self._loss = loss
+        if self._rounds is not None:
+            self._rounds.request_end()
+        self._query.stop()
 
     @property
     def isActive(self) -> bool:
@@ -152,18 +165,26 @@ class JoinQuery:
                 self._rounds.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 if self._rounds.is_alive():
                     return False
+                self._check_loss()
                 if self._rounds.error is not None and self._rounds.ends:
                     raise self._rounds.error
             while self._settling:  # another thread stops it, and pays first
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
                 time.sleep(POLL_SECONDS)
+            self._check_loss()
             return ended
+
+    def _check_loss(self) -> None:
+        """Raise what the lease's thread has stopped the query for, if it has."""
+        if self._loss is not None and not self.isActive:
+            raise self._loss
 
     def processAllAvailable(self) -> None:
         """Wait until all current input has been joined; for tests."""
         with self._translate_errors():
             self._query.processAllAvailable()
+            self._check_loss()
 
     def stop(self, settle: bool = False) -> None:
         """Stop the query; the checkpoint is then free for another.
@@ -224,6 +245,8 @@ class JoinQuery:
             error = self._query.exception()
         except CONNECTION_ERRORS:
             return StateError(NO_SPARK)
+        if error is None and self._loss is not None:
+            return self._loss
         if error is None and self._rounds is not None and self._rounds.ends and not self.isActive:
             return self._rounds.error
         if error is None or isinstance(self._runner.error, QueryStopped):

@@ -2,9 +2,11 @@
 
 Leases are numbered, and each number is used once: the run that publishes the next one holds it and renews it. A lease
 may be taken over once it has ended, its process is known to be gone, or the next run has watched it for `EXPIRES`
-seconds without a renewal: no clock of another host is trusted. A run that has lost its lease must publish nothing more.
+seconds without a renewal: no clock of another host is trusted. A run that has lost its lease must publish nothing more,
+and is stopped once that is seen.
 """
 
+import logging
 import threading
 import time
 import uuid
@@ -43,6 +45,10 @@ class QueryStopped(StateError):
     """The query was stopped in the middle of a batch, which is not an error."""
 
 
+class LeaseLost(StateError):
+    """Another run has taken over the lease, or its files are gone."""
+
+
 @dataclass
 class Lease:
     """A lease that this process holds.
@@ -51,13 +57,16 @@ class Lease:
         store: The store.
         number: Its number.
         is_needed: Returns whether the run that took it still goes on.
+        stop: Stops that run because the lease is lost; called in a thread of the lease's, again until it is over.
     """
 
     store: Store
     number: int
     is_needed: Callable[[], bool] = lambda: True
+    stop: Callable[[LeaseLost], None] = lambda loss: None
     _token: str = field(default_factory=lambda: uuid.uuid4().hex)
     _over: threading.Event = field(default_factory=threading.Event)
+    _loss: LeaseLost | None = None
 
     def take(self) -> bool:
         """Take the lease and renew it from now on; return False if another run was quicker."""
@@ -86,26 +95,37 @@ class Lease:
         """Check that no other run has taken over the lease; to be called before anything is published.
 
         Raises:
+            LeaseLost: If another run has taken it, or its files are gone.
             QueryStopped: If the lease has been released, as the query was stopped.
-            StateError: If another run has it, or its files are gone.
         """
+        if loss := self.loss():
+            raise loss
         if self._over.is_set():
             raise QueryStopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
-        last = last_number(self.store)
-        if last < self.number or (last == self.number and not self._is_own()):
-            raise StateError(
-                f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
-                "while the query ran. It stops here; start it again if nobody else uses the checkpoint."
-            )
-        if last > self.number:
-            raise StateError(
-                f"Another run has taken over the checkpoint at {self.store.root}, since this one did not renew its "
-                f"lease for {EXPIRES:g} seconds; this one stops here."
-            )
 
     def is_held(self) -> bool:
         """Return whether this run still holds the lease."""
-        return not self._over.is_set() and last_number(self.store) == self.number and self._is_own()
+        return not self._over.is_set() and self.loss() is None
+
+    def loss(self) -> LeaseLost | None:
+        """Return how the lease was lost before it was released; None if it was not."""
+        if not self._over.is_set():
+            self._loss = self._find_loss()
+        return self._loss
+
+    def _find_loss(self) -> LeaseLost | None:
+        last = last_number(self.store)
+        if last > self.number:
+            return LeaseLost(
+                f"Another run has taken over the checkpoint at {self.store.root}, since this one did not renew its "
+                f"lease for {EXPIRES:g} seconds; this one stops here."
+            )
+        if last < self.number or not self._is_own():
+            return LeaseLost(
+                f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
+                "while the query ran. It stops here; start it again if nobody else uses the checkpoint."
+            )
+        return None
 
     def _is_own(self) -> bool:
         """Return whether its file is this run's: in a replaced checkpoint, another run may have the number."""
@@ -114,6 +134,8 @@ class Lease:
     def end(self) -> None:
         """Release the lease; no effect if it has ended."""
         if not self._over.is_set():
+            with suppress(OSError, StateError):
+                self.loss()
             self._over.set()
             _own_leases.pop(self._token, None)
             with suppress(OSError, StateError):  # it then expires
@@ -121,7 +143,11 @@ class Lease:
                     self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
-        """Renew the lease until it is over; end it once it isn't needed. Runs in a thread of its own."""
+        """Renew the lease until it is over; end it once it isn't needed. Runs in a thread of its own.
+
+        [!] If it is lost, nothing else may notice before Spark writes to its part of the checkpoint: a run that wakes
+        up between two batches would end the run that has taken over.
+        """
         due = 0.0
         while not self._over.wait(POLL_SECONDS):
             if not self._is_still_needed():
@@ -129,8 +155,16 @@ class Lease:
             elif time.monotonic() >= due:
                 due = time.monotonic() + RENEW_SECONDS
                 with suppress(OSError, StateError):  # such as a full disk; if that lasts, the lease expires
-                    if self._is_own():
+                    if loss := self.loss():
+                        self._stop(loss)
+                    else:
                         self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
+
+    def _stop(self, loss: LeaseLost) -> None:
+        try:
+            self.stop(loss)
+        except Exception:  # Spark itself is gone, or it is tried again
+            logging.getLogger("watersmeet").warning("%s", loss)
 
     def _is_still_needed(self) -> bool:
         try:

@@ -31,7 +31,8 @@ Root = tuple[pafs.FileSystem, str]
 class Mover:
     """Moves files into one folder.
 
-    The sources of copies are removed only at the end: power may fail in between.
+    The sources of copies are removed only at the end: power may fail in between. [!] Another run may move the same
+    files at the same time, before it learns that it was taken over: a copy has a name of its own until it is complete.
 
     Attributes:
         root: The folder.
@@ -51,12 +52,13 @@ class Mover:
 
         Raises:
             StateError: If the file is damaged.
+            OSError: If it can't be moved, and has not been moved by another run.
         """
-        (here, base), (system, start) = self.root, source
+        (_, base), (system, start) = self.root, source
         target, origin = f"{base}/{name}", f"{start}/{file}"
         info = system.get_file_info(origin)
         if info.type != pafs.FileType.File:
-            if not (_is_file(here, target) or self._was_moved(name)):
+            if not self._was_moved(name):
                 logging.getLogger("watersmeet").warning(MISSING, name, base, origin)
             return
         if not info.size and name.endswith(NEVER_EMPTY):
@@ -65,49 +67,55 @@ class Mover:
                 "to go on without them."
             )
         self._make(os.path.dirname(target))
-        if isinstance(here, pafs.LocalFileSystem) and isinstance(system, pafs.LocalFileSystem):
-            self._rename(origin, target)
-        elif start == base and system is here:
-            here.move(origin, target)
-        else:
-            self._copy((system, origin), target)
+        try:
+            self._transfer(source, origin, target)
+        except OSError:
+            if _is_file(system, origin) or not self._was_moved(name):
+                raise
         self._targets.append(target)
 
     def _was_moved(self, name: str) -> bool:
-        """Return whether a file is in the folder for which it was staged."""
-        if self.before is None:
-            return False
-        system, base = self.before()
-        return _is_file(system, f"{base}/{name}")
+        """Return whether a file is in the folder, or in the one for which it was staged."""
+        roots = [self.root] if self.before is None else [self.root, self.before()]
+        return any(_is_file(system, f"{base}/{name}") for system, base in roots)
 
     def finish(self) -> None:
         """Flush the names of moved files to disk, and remove the sources of copies."""
         if self.durable:
             sync_names(self._targets)
         for remove in self._removals:
-            remove()
+            with suppress(FileNotFoundError):  # another run has removed it
+                remove()
 
     def _make(self, folder: str) -> None:
         if folder not in self._folders:
             self.root[0].create_dir(folder, recursive=True)
             self._folders.add(folder)
 
-    def _rename(self, origin: str, target: str) -> None:
-        """Move a file unless it has been moved; to another file system it is copied, and the original removed later."""
-        try:
-            os.replace(origin, target)
-        except FileNotFoundError:
-            if os.path.exists(origin):  # else another run has moved it this very moment
-                raise
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
+    def _transfer(self, source: Root, origin: str, target: str) -> None:
+        """Rename a file, or copy it if it is in another file system; the original is then removed later."""
+        (here, base), (system, start) = self.root, source
+        if isinstance(here, pafs.LocalFileSystem) and isinstance(system, pafs.LocalFileSystem):
+            try:
+                os.replace(origin, target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                self._copy_locally(origin, target)
+        elif start == base and system is here:
+            here.move(origin, target)
+        else:
+            self._copy((system, origin), target)
+
+    def _copy_locally(self, origin: str, target: str) -> None:
+        """Copy a file from another disk, unless it is there: then it is complete."""
+        if not os.path.exists(target):
             aside = _hidden_name(target)
             shutil.copyfile(origin, aside)
             if self.durable:
                 sync_bytes([aside])
             os.replace(aside, target)
-            self._removals.append(lambda: os.unlink(origin))
+        self._removals.append(lambda: os.unlink(origin))
 
     def _copy(self, source: Root, target: str) -> None:
         """Copy a file from another file system, unless it is there: then it is complete."""
@@ -126,8 +134,9 @@ def _is_file(system: pafs.FileSystem, path: str) -> bool:
 
 
 def _hidden_name(target: str) -> str:
+    """Return a new name for a file until it is complete; `Folder.withdraw` knows by it whose it is."""
     folder, name = os.path.split(target)
-    return f"{folder}/.{name}"
+    return f"{folder}/.{name}.{uuid.uuid4().hex}"
 
 
 _OBJECT_STORES = tuple(
@@ -248,8 +257,8 @@ class Folder:
     def withdraw(self, first: int, check: Callable[[], None]) -> None:
         """Remove the files that earlier runs left behind of a batch and of later ones.
 
-        These are staged files and, where an older copy of the checkpoint was restored, files that had appeared since:
-        they will be written again.
+        These are staged files, incomplete copies of any batch and, where an older copy of the checkpoint was restored,
+        files that had appeared since: they will be written again.
 
         Args:
             first: The batch.
@@ -263,9 +272,10 @@ class Folder:
                 system.delete_file(path)
 
     def _is_leftover(self, path: str, first: int) -> bool:
-        """Return whether a file holds, or was to hold, results of the first batch or a later one."""
-        batch = self._batch_of(PurePosixPath(path).name)
-        return (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path
+        """Return whether a file is staged or incomplete, or holds results of the first batch or a later one."""
+        name = PurePosixPath(path).name
+        batch = self._batch_of(name)
+        return (batch is not None and (batch >= first or name.startswith("."))) or f"/{STAGING}/{self.owner}-" in path
 
     def retract(self, batch: int) -> None:
         """Remove the files that this run has staged here for a batch that another run has meanwhile committed."""

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
@@ -396,23 +397,26 @@ class BatchRunner(Runtime):
     def _explain_error(self, error: BaseException, number: int) -> BaseException:
         """Return the error that users are to see in place of one; records nothing, but may read the lease's files.
 
-        The first that applies: our own errors, unchanged; the doubt about the last manifest; the loss or release of the
-        lease, as such a run may fail anywhere; a PredicateError if the input caused it; else a StateError, caused by
-        `error`, that says whether the batch was not written or only not delivered.
+        The first that applies: the loss of the lease, as such a run may fail anywhere; our own errors, unchanged; the
+        doubt about the last manifest; the release of the lease; a PredicateError if the input caused it; else a
+        StateError, caused by `error`, that says whether the batch was not written or only not delivered.
 
         Args:
             error: The error.
             number: The batch that failed.
         """
+        with suppress(OSError):  # if not even the lease can be read, the error itself says why
+            if loss := self.checkpoint.lease.loss():
+                return loss
         if isinstance(error, WatersmeetError):
             return error
         if self.protocol.in_doubt is not None:
             return self.protocol.in_doubt
         try:
             self.check_lease()
-        except StateError as lost:
-            return lost
-        except OSError:  # if not even the lease can be read, the error itself says why
+        except StateError as release:
+            return release
+        except OSError:
             pass
         if isinstance(error, PySparkException) and self._is_input_error(error):
             return PredicateError(f"Spark raised an error while reading new tuples: {error_sentence(error)}.")

@@ -5,6 +5,7 @@ import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -14,7 +15,6 @@ from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.offsets import in_the_way
 from watersmeet.spark.run.versions import describe_jar_mismatch
 from watersmeet.spark.sql.catalyst import error_sentence
-from watersmeet.state.manifest.leases import last_number
 from watersmeet.state.store.store import Store
 
 FULL = r"No space left on device|Disk quota exceeded"
@@ -61,12 +61,18 @@ def failure(error: Exception, checkpoint: Store, lease: Lease) -> StateError:
 def _describe_failure(error: Exception, text: str, checkpoint: Store, lease: Lease) -> str:
     """Return why Spark's query failed and what to do, from the error's text; reads the checkpoint's files to tell."""
     root, again = checkpoint.root, "start again"
+    with suppress(OSError):  # if the lease can't be read, the error itself says why
+        if loss := lease.loss():
+            return str(loss)
     if match := re.search(FULL, text):
         return f"{match[0]} for Spark's part of the checkpoint at {root}; nothing is lost: free some space and {again}."
     if ".tmp" in text and (match := re.search(READ_ONLY, text)):
         return f"{match[0]} under Spark's part of the checkpoint at {root}; make it writable and {again}."
-    if re.search(CONCURRENT, text) or (".tmp" in text and last_number(lease.store) > lease.number):
-        return f"Another run has taken over the checkpoint at {root}, and written to Spark's part; this one stops here."
+    if re.search(CONCURRENT, text):  # [!] and the lease is held: this is the run that counts
+        return (
+            f"Another run, such as one that was suspended and has woken up, has written to Spark's part of the "
+            f"checkpoint at {root}; nothing is lost: {again}."
+        )
     if "MISSING_METADATA_FILE" in text:
         return f"Spark's file metadata under {root} is missing; {_remedy('metadata')}."
     if re.search(UNREADABLE, text) and (path := next(_cut_short(checkpoint), None)):

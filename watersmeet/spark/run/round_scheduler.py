@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import StateError, WatersmeetError
+from watersmeet.spark.checkpoint.lease import LeaseLost
 from watersmeet.spark.run.batch import BatchRunner
 
 POLL_SECONDS = 0.05
@@ -41,9 +42,13 @@ class RoundScheduler(threading.Thread):
         self._stop_requested, self._start_time, self._idle_batch = threading.Event(), time.monotonic(), -1
         self.error: WatersmeetError | None = None
 
+    def request_end(self) -> None:
+        """Start no more rounds, not even those that are due when the query ends."""
+        self._stop_requested.set()
+
     def end(self) -> None:
         """Start no more rounds, and wait for the one that runs."""
-        self._stop_requested.set()
+        self.request_end()
         if self is not threading.current_thread():
             self.join()
 
@@ -96,13 +101,16 @@ class RoundScheduler(threading.Thread):
         return max(ROUND_SECONDS, due or 0.0) if quiet else 0.0
 
     def _try(self, pay: Callable[[], object]) -> None:
-        """Pay; log an error, and keep it in `error` until a later round succeeds.
+        """Pay; log an error, and keep it in `error` until a later round succeeds. Without its lease, start no more.
 
         A failed round is run again before the next batch, and stops the query if it fails there.
         """
         try:
             pay()
             self.error = None
+        except LeaseLost as error:  # no later round can succeed
+            self.error = error
+            self.request_end()
         except WatersmeetError as error:
             self.error = error
             logging.getLogger("watersmeet").warning("A round was not written: %s", error)
