@@ -166,7 +166,8 @@ def _hint(query: Query, conjunct: Conjunct) -> str:
 
     It has no figures: it is given only once, and they are in the funnel.
     """
-    problem = f"`{abbreviate(conjunct.text, 80)}` is tested on most pairs within the windows, takes most of the time and lets few pass."
+    text = abbreviate(conjunct.text, 80)
+    problem = f"`{text}` is tested on most pairs within the windows, takes most of the time and lets few pass."
     narrower = narrower_condition(conjunct.text)
     if narrower is not None:
         return f"{problem} Adding `{narrower}` loses no result, and can be looked up in an index."
