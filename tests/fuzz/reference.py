@@ -129,7 +129,7 @@ class Reference:
         every = " AND ".join(f"_w{n}" for n in range(len(conjuncts)))
         with setting(self.spark, subexpressionElimination__enabled="false"):
             try:
-                found = (evaluate.where(every) if every else evaluate).select(*self.ids, "_s").toArrow()
+                found = (combinations.where(every) if every else combinations).select(*self.ids, "_s").toArrow()
             except Exception:
                 if not self.small:
                     raise TooMany from None
