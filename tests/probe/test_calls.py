@@ -115,7 +115,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         ("array", lambda x, ys: pa.array(["yes", None]), "returned str values; a mask must hold booleans and None"),
         ("array", lambda x, ys: np.ma.array([1.0, 2.0], mask=[True, False]), "returned float64 values"),
         ("matrix", lambda xs, ys: [[True], [True, False]], "returned rows of different lengths"),
-        ("pair", lambda x, y: 1, "returned int; form 'pair' answers True, False or None"),
+        ("pair", lambda x, y: 1, "returned int; form 'pair' returns True, False or None"),
         ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"returned a mask of shape \(1, 1\)"),
     ],
 )
