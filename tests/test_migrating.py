@@ -29,7 +29,7 @@ def names(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield run_page(PAGE, spark)
 
 
-def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+def count_rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in frame.collect())
 
 
@@ -46,8 +46,8 @@ def in_duckdb(query: str, **tables: DataFrame) -> Counter[tuple[Any, ...]]:
 
 
 def test_spark_gives_the_same_on_the_page(names: dict[str, Any], spark: SparkSession) -> None:
-    ours = counted(spark.read.parquet(f"{names['folder']}/ours"))
-    assert ours == counted(spark.table("theirs")) and (2, None) in ours
+    ours = count_rows(spark.read.parquet(f"{names['folder']}/ours"))
+    assert ours == count_rows(spark.table("theirs")) and (2, None) in ours
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_spark_gives_the_same_on_random_rows(
     for part in ("impressions", "clicks"):
         rows = [[(20 * b + at, dice.randrange(3), 20 * b + dice.randrange(20)) for at in range(8)] for b in range(5)]
         write_batches(f"{tmp_path}/{part}", [names["batch"](*batch) for batch in (*rows, [(999, 3, 999)])])
-    found = counted(names["our_join"]("ours", names["clicked"], ours))
-    assert found == counted(names["spark_join"](f"random_{theirs}", names["clicked"], theirs))
+    found = count_rows(names["our_join"]("ours", names["clicked"], ours))
+    assert found == count_rows(names["spark_join"](f"random_{theirs}", names["clicked"], theirs))
     assert len(found) > 20 and any(click is None for _, click in found) == (ours is not None)
 
 
@@ -72,32 +72,32 @@ def test_a_join_closed_for_good_gives_what_spark_gives_for_static_frames(
     closed = spark.read.parquet(f"{names['folder']}/closed")
     i, c = (spark.read.parquet(f"{names['folder']}/{part}") for part in ("impressions", "clicks"))
     theirs = i.where("id < 10").alias("i").join(c.alias("c"), expr(names["clicked"]), "leftOuter")
-    assert counted(closed) == counted(theirs.selectExpr("i.id", "c.id AS click"))
+    assert count_rows(closed) == count_rows(theirs.selectExpr("i.id", "c.id AS click"))
 
 
 def test_spark_gives_the_same_full_join(names: dict[str, Any]) -> None:
     i, c = names["static"]["impressions"], names["static"]["clicks"]
     theirs = i.alias("i").join(c.alias("c"), expr(names["clicked"]), "fullOuter").selectExpr("i.id", "c.id AS click")
-    assert counted(names["both"].toDF()) == counted(theirs)
+    assert count_rows(names["both"].toDF()) == count_rows(theirs)
 
 
 def test_spark_gives_the_same_windows(names: dict[str, Any]) -> None:
-    assert counted(names["windowed"]) == counted(names["tumbling"].toDF())
+    assert count_rows(names["windowed"]) == count_rows(names["tumbling"].toDF())
 
 
 def test_flink_gives_the_same(names: dict[str, Any]) -> None:
     tables = {name: names[name] for name in ("orders", "shipments")}
-    assert counted(names["shipped"].toDF()) == in_duckdb(sql_of_page("FROM orders o, shipments s"), **tables)
+    assert count_rows(names["shipped"].toDF()) == in_duckdb(sql_of_page("FROM orders o, shipments s"), **tables)
 
 
 def test_pathway_gives_the_same(names: dict[str, Any]) -> None:
     left, right = names["t1"].collect(), names["t2"].collect()
     wanted = Counter((a.k, a.t, b.t) for a in left for b in right if a.k == b.k and a.t - 2 <= b.t <= a.t + 1)
-    assert counted(names["near"].toDF()) == wanted
+    assert count_rows(names["near"].toDF()) == wanted
 
 
 def test_duckdb_and_pandas_give_the_same_as_of(names: dict[str, Any]) -> None:
-    found = counted(names["priced"].toDF())
+    found = count_rows(names["priced"].toDF())
     tables = {name: names[name] for name in ("trades", "quotes")}
     assert found == in_duckdb(sql_of_page("ASOF LEFT JOIN"), **tables)
     merged = names["merged"][["id", "price", "bid"]].astype(object)
@@ -106,6 +106,6 @@ def test_duckdb_and_pandas_give_the_same_as_of(names: dict[str, Any]) -> None:
 
 def test_nexmark_gives_the_same(names: dict[str, Any]) -> None:
     query = sql_of_page("ROW_NUMBER() OVER (PARTITION BY A.id")
-    assert counted(names["winning"]) == in_duckdb(query, auction=names["auction"], bid=names["bid"])
+    assert count_rows(names["winning"]) == in_duckdb(query, auction=names["auction"], bid=names["bid"])
     longest = max(row.expires - row.dateTime for row in names["auction"].collect())
     assert longest < timedelta(hours=1)  # the window of the page's join

@@ -10,7 +10,7 @@ import pytest
 import watersmeet as wm
 
 ROOT = Path(__file__).resolve().parent.parent
-JOINED = """
+PROGRAM = """
 import sys
 import watersmeet as wm
 from watersmeet.testing import check_strategy
@@ -40,7 +40,7 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path: Path) -> None:
     run(environment(tmp_path / "builder", "build") / "python", "-m", "build", "--outdir", tmp_path / "dist", ROOT)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     programs = environment(tmp_path / "clean", "-c", ROOT / "requirements.lock", wheel)
-    assert Path(run(programs / "python", "-c", JOINED, cwd=tmp_path)).is_relative_to(tmp_path / "clean")
+    assert Path(run(programs / "python", "-c", PROGRAM, cwd=tmp_path)).is_relative_to(tmp_path / "clean")
     for command in ([programs / "watersmeet"], [programs / "python", "-m", "watersmeet"]):
         assert run(*command, "--version", cwd=tmp_path) == f"watersmeet {wm.__version__}"
     run(programs / "python", "-m", "pip", "install", "--quiet", "--no-deps", ROOT, cwd=tmp_path)

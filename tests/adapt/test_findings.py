@@ -25,9 +25,9 @@ def test_state_without_bound() -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("", "No condition of `where` ties 'a' to 'b', nor to 'c': whatever"),
-        ("a.x < b.x", "No condition of `where` ties 'a' and 'b' to 'c': whatever"),
-        ("a.x < c.x", "No condition of `where` ties 'a' and 'c' to 'b': whatever"),
+        ("", "No condition of `where` ties 'a' to 'b', nor to 'c': every"),
+        ("a.x < b.x", "No condition of `where` ties 'a' and 'b' to 'c': every"),
+        ("a.x < c.x", "No condition of `where` ties 'a' and 'c' to 'b': every"),
         ("a.x < b.x AND b.ts < c.ts", None),
         ("a.x + b.x < c.x", None),
     ],

@@ -33,12 +33,12 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 
-asked = st.builds(oracle.AsOf, st.one_of(st.none(), st.integers(0, 12)), st.booleans())
-timed = st.one_of(
+AS_OF = st.builds(oracle.AsOf, st.one_of(st.none(), st.integers(0, 12)), st.booleans())
+TIME_WINDOWS = st.one_of(
     st.integers(1, 12).map(oracle.Sliding),
     st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: oracle.Hopping(*pair)),
 )
-windows_of = st.one_of(timed, st.just(oracle.Unbounded()))
+windows_of = st.one_of(TIME_WINDOWS, st.just(oracle.Unbounded()))
 any_condition = st.sampled_from(["", *CONDITIONS])
 key_condition = st.sampled_from(["{0}.k = {1}.k", "{0}.x = {1}.x", "{0}.k = {1}.k AND {0}.x = {1}.x"])
 
@@ -48,16 +48,16 @@ def cases(draw: st.DrawFn, condition: Any = any_condition) -> dict[str, Any]:
     """Two or three streams, of which at least one is asked for its newest tuples; another may be optional, too."""
     m = draw(st.integers(2, 3))
     names = "abc"[:m]
-    kinds: dict[str, Any] = {"a": "inner", "b": draw(asked)}
+    kinds: dict[str, Any] = {"a": "inner", "b": draw(AS_OF)}
     beside = draw(st.sampled_from(["inner", "inner", "asof", "left", "semi", "anti"]))
-    kinds |= {"c": draw(asked) if beside == "asof" else beside} if m == 3 else {}
+    kinds |= {"c": draw(AS_OF) if beside == "asof" else beside} if m == 3 else {}
     others = beside in ("left", "semi", "anti") and m == 3
     streams = [
         oracle.Stream(
             name,
             oracle.Unbounded()
             if isinstance(kinds[name], oracle.AsOf) and kinds[name].tolerance is not None
-            else draw(timed if others and name == "a" else windows_of),
+            else draw(TIME_WINDOWS if others and name == "a" else windows_of),
             draw(st.integers(0, 15)),
         )
         for name in names
@@ -169,8 +169,8 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
 def steady(draw: st.DrawFn) -> dict[str, Any]:
     """Cases in which time goes on from batch to batch and much meets: windows end, tuples are superseded."""
     beside = draw(st.sampled_from(["inner", "asof", "left", "semi", "anti", None]))
-    kinds = {"a": "inner", "b": draw(asked)} | ({} if beside is None else {"c": beside})
-    kinds |= {"c": draw(asked)} if beside == "asof" else {}
+    kinds = {"a": "inner", "b": draw(AS_OF)} | ({} if beside is None else {"c": beside})
+    kinds |= {"c": draw(AS_OF)} if beside == "asof" else {}
     size = st.integers(3, 8)
     window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
     streams = [

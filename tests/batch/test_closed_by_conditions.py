@@ -90,7 +90,7 @@ def before_the_end(results: Counter[Any]) -> Counter[Any]:
     return Counter({key: count for key, count in results.items() if key[1] < END})
 
 
-def joined(case: dict[str, Any], folder: str) -> tuple[Run, Counter[Any]]:
+def run_case(case: dict[str, Any], folder: str) -> tuple[Run, Counter[Any]]:
     names, arrivals, number = "abc"[: len(case["hows"])], list[oracle.Arrival](), 0
     run = Run(query_of(case["form"], case["hows"], case["delays"], case["keyed"]), Store(folder))
     ends = [[(name, END + 100 * at, None) for name in names] for at in range(3)]
@@ -135,7 +135,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 @given(cases())
 def test_what_conditions_close_is_what_has_no_partner(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = joined(case, folder)
+        run, wanted = run_case(case, folder)
         assert before_the_end(run.results) == wanted
 
 
@@ -144,7 +144,7 @@ def test_results_without_a_partner_come_and_state_goes(form: Form, tmp_path: Pat
     """Every form closes: nothing waits for the end of the streams."""
     rows = [[(n, 20 * b + t, b % 2 if n == "a" else 0) for n in "ab" for t in range(20)] for b in range(8)]
     case = {"form": form, "hows": ("inner", "anti"), "keyed": True, "batches": rows, "delays": [2, 2]}
-    run, wanted = joined(case | {"strategies": [Central()], "exchanges": ["local"]}, str(tmp_path))
+    run, wanted = run_case(case | {"strategies": [Central()], "exchanges": ["local"]}, str(tmp_path))
     assert before_the_end(run.results) == wanted and wanted
     if form.earlier is not None:
         assert max(p["distinctRows"] for p in run.progress[3:]) <= 4 * 40
@@ -155,7 +155,7 @@ def test_a_window_that_is_too_short_would_lose_results(tmp_path: Path) -> None:
     form = replace(FORMS[1], later=3)
     batches = [[("a", 10, 0)], [("b", 15, 0)]]
     case = {"form": form, "hows": ("inner", "anti"), "keyed": False, "batches": batches, "delays": [9, 9]}
-    run, wanted = joined(case | {"strategies": [Central()], "exchanges": ["local"]}, str(tmp_path))
+    run, wanted = run_case(case | {"strategies": [Central()], "exchanges": ["local"]}, str(tmp_path))
     assert before_the_end(run.results) != wanted
 
 

@@ -21,7 +21,7 @@ SECOND = 1_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
 
-def joined(folder: Path, delay: int = 5, idle: int | None = None) -> Run:
+def run_join(folder: Path, delay: int = 5, idle: int | None = None) -> Run:
     streams = (
         StreamSpec("a", SCHEMA, 1, Sliding(60 * SECOND), 0),
         StreamSpec("b", SCHEMA, 1, Sliding(60 * SECOND), delay * SECOND, None if idle is None else idle * SECOND),
@@ -45,7 +45,7 @@ def test_examples_in_docstrings() -> None:
 
 
 def test_many_late_rows_are_warned_of_with_the_delay_that_keeps_them(tmp_path: Path) -> None:
-    run = joined(tmp_path / "short")
+    run = run_join(tmp_path / "short")
     assert bring(run, [100], [100, 100]) == []
     assert bring(run, [101], EARLIER) == [
         "Stream 'b': 50% of its rows of the last 2 batches came too late and were not joined (2 of 4); "
@@ -53,13 +53,13 @@ def test_many_late_rows_are_warned_of_with_the_delay_that_keeps_them(tmp_path: P
     ]
     assert run.progress[-1]["streams"]["b"]["neededDelayMs"] == {"p99": 30_000.0, "max": 30_000.0}
     assert run.progress[-1]["streams"]["a"]["neededDelayMs"] == {}
-    with_delay = joined(tmp_path / "long", delay=30)
+    with_delay = run_join(tmp_path / "long", delay=30)
     assert bring(with_delay, [100], [100, 100]) == bring(with_delay, [101], EARLIER) == []
     assert with_delay.progress[-1]["lateRows"] == 0
 
 
 def test_what_goes_on_is_logged_once(tmp_path: Path) -> None:
-    run, logged = joined(tmp_path), list[str]()
+    run, logged = run_join(tmp_path), list[str]()
     run.warn = lambda action: logged.append(action.message)  # type: ignore[method-assign]
     bring(run, [100], [100, 100])
     first = bring(run, [101], EARLIER)
@@ -67,14 +67,14 @@ def test_what_goes_on_is_logged_once(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_broken_clock_does_not_make_the_delay(tmp_path: Path) -> None:
-    run = joined(tmp_path)
+    run = run_join(tmp_path)
     bring(run, [2e9], [2e9] * 100)
     (says,) = bring(run, [2e9], [2e9 - 34.2] * 200 + [0])
     assert says.endswith("(201 of 301); delay='35 seconds' would have kept nearly all of them.")
 
 
 def test_no_delay_keeps_rows_of_a_stream_that_was_idle(tmp_path: Path) -> None:
-    run = joined(tmp_path, idle=10)
+    run = run_join(tmp_path, idle=10)
     bring(run, [100], [100], now=0)
     bring(run, [200], [], now=20)
     (says,) = bring(run, [201], [150], now=21)

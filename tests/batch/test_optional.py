@@ -42,11 +42,11 @@ CONDITIONS: dict[str, Any] = {
     "1 = 1": lambda a, b: True,
 }
 """What a stream is matched by with an earlier required one, for the engine and for the oracle."""
-timed = st.one_of(
+TIME_WINDOWS = st.one_of(
     st.integers(1, 12).map(oracle.Sliding),
     st.builds(oracle.Hopping, st.integers(1, 12), st.integers(1, 12), st.sampled_from(get_args(windows.Closed))),
 )
-windows_of = st.one_of(timed, timed, timed, st.just(oracle.Unbounded()))
+windows_of = st.one_of(TIME_WINDOWS, TIME_WINDOWS, TIME_WINDOWS, st.just(oracle.Unbounded()))
 
 
 @st.composite
@@ -61,7 +61,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     if m == 2 and draw(st.booleans()):
         hows[1 - first] = "full"
     streams = [
-        oracle.Stream(name, draw(timed if at == first or "full" in hows else windows_of), draw(st.integers(0, 15)))
+        oracle.Stream(
+            name, draw(TIME_WINDOWS if at == first or "full" in hows else windows_of), draw(st.integers(0, 15))
+        )
         for at, name in enumerate(names)
     ]
     order = sorted(range(m), key=lambda at: (hows[at] != "inner", at != first))  # each is tied to a required one before

@@ -38,7 +38,7 @@ def expected(files: Path, match: Callable[[Any, Any], bool]) -> list[tuple[int, 
     return sorted(ids for ids, _ in outcome.results.elements())
 
 
-def found(task: Task) -> list[tuple[int, ...]]:
+def read_results(task: Task) -> list[tuple[int, ...]]:
     table = pq.read_table(task.results)
     return sorted(zip(*(table[f"{name}_id"].to_pylist() for name in STREAMS), strict=True))
 
@@ -65,13 +65,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_band_references(competitor: Callable[[Task], None], band: Path, tmp_path: Path) -> None:
     task = Task(band, tmp_path, EPSILON)
     competitor(task)
-    assert found(task) == expected(band, in_band) != []
+    assert read_results(task) == expected(band, in_band) != []
 
 
 def test_image_reference(pictures: Path, tmp_path: Path) -> None:
     task = Task(pictures, tmp_path)
     numpy_images(task)
-    assert found(task) == expected(pictures, alike) != []
+    assert read_results(task) == expected(pictures, alike) != []
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_band_in_spark(name: str, band: Path, tmp_path: Path) -> None:
     arguments = ["--files", str(band), "--out", str(tmp_path), "--epsilon", str(EPSILON)]
     measured = run(name, "bench.joins.competitor", arguments)
     results = expected(band, in_band)
-    assert found(Task(band, tmp_path)) == results
+    assert read_results(Task(band, tmp_path)) == results
     assert measured.rows == len(results)
     assert measured.seconds is not None and measured.seconds > 0
     assert measured.peak_rss_mb is not None and measured.peak_rss_mb > 200
@@ -91,7 +91,7 @@ def test_band_in_spark(name: str, band: Path, tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_images_in_spark(pictures: Path, tmp_path: Path) -> None:
     measured = run("images-udf", "bench.joins.competitor", ["--files", str(pictures), "--out", str(tmp_path)])
-    assert found(Task(pictures, tmp_path)) == expected(pictures, alike)
+    assert read_results(Task(pictures, tmp_path)) == expected(pictures, alike)
     assert measured.workers_rss_mb is not None and measured.workers_rss_mb > 20
 
 

@@ -35,7 +35,7 @@ class Fake:
         return found
 
 
-SENT = {
+QUOTES = {
     "london": [(100.0, 102.0), (100.5, 101.0)],
     "newyork": [(101.0, 101.2), (103.0, 101.2)],
     "tokyo": [(102.0, 100.0), (104.5, 100.0), (102.9, 100.8)],
@@ -51,7 +51,7 @@ def results(*falls: tuple[str, int, int, int]) -> demo.Results:
 
 def test_the_brute_force() -> None:
     """Less than three seconds from the first to the last; 100.0 and 103.0 are too far apart, and so is 104.5."""
-    assert demo.brute_force(SENT) == {demo.Fall(0, 0, 0)}
+    assert demo.brute_force(QUOTES) == {demo.Fall(0, 0, 0)}
     assert demo.brute_force(dict.fromkeys(demo.TOPICS, ())) == set()
 
 

@@ -35,7 +35,7 @@ def query_of(text: str) -> Query:
     return Query(streams, conjuncts, text, (), (fails,))
 
 
-def given(query: Query, tasks: int) -> Here:
+def input_of(query: Query, tasks: int) -> Here:
     rows = [(at % 3, {"id": at, "ts": at, "x": float(at % 4)}) for at in range(30)]
     return Here([[blocks(query, rows[task::tasks])] for task in range(tasks)])
 
@@ -48,7 +48,7 @@ def test_both_exchanges_find_the_same_and_every_node_reports(tmp_path: Path, str
     for name in ("inline", "hops"):
         operator = Operator(query, strategy, Store(str(tmp_path / name)), "run")
         plan = operator.plan(operator.start())
-        stage = given(query, tasks)
+        stage = input_of(query, tasks)
         reports = run_local(stage, plan, shares=2) if name == "inline" else run_shuffle(stage, plan)
         assert {report.node for report in reports} == set(range(plan.placement.nodes))
         assert (sum(bool(r.intakes) for r in reports), sum(bool(r.state.fresh) for r in reports)) == (1, 1)
@@ -62,7 +62,7 @@ def test_an_error_in_any_task_arrives_as_it_was(tmp_path: Path, exchange: str) -
     operator = Operator(query, PSP(3), Store(str(tmp_path)), "run")
     plan = operator.plan(operator.start())
     with pytest.raises(PredicateError, match="'fails' raised ValueError: no good"):
-        run_local(given(query, 2), plan, 2) if exchange == "inline" else run_shuffle(given(query, 2), plan)
+        run_local(input_of(query, 2), plan, 2) if exchange == "inline" else run_shuffle(input_of(query, 2), plan)
 
 
 def test_reports_travel_as_they_are_and_the_first_failure_is_raised() -> None:
@@ -105,7 +105,7 @@ def test_a_report_that_gets_lost_is_not_taken_for_an_empty_one(
 ) -> None:
     query = query_of("a.x = b.x AND b.x = c.x")
     operator = Operator(query, PSP(3), Store(str(tmp_path)), "run")
-    plan, stage = operator.plan(operator.start()), Losing(given(query, 2)._partitions)
+    plan, stage = operator.plan(operator.start()), Losing(input_of(query, 2)._partitions)
     monkeypatch.setattr(Losing, "lost", lost)
     with pytest.raises(StateError, match=f"Only {3 - lost} of 3 reports of tasks reached the driver: .* start again"):
         run_local(stage, plan, shares=3) if exchange == "inline" else run_shuffle(stage, plan)

@@ -20,7 +20,7 @@ from tests.fuzz.shrink import shrink
 FAMILIES = sorted({kind.family for kind in KINDS})
 MOST_FAILURES = 10
 """Failures of different kinds after which there is enough to do."""
-SHOWN = 2
+MOST_SHOWN = 2
 """Failures of one kind that are shown in full."""
 
 
@@ -100,7 +100,7 @@ class Tally:
         """Note a failure, and tell whether to show it: not if others of its kind were shown."""
         kind = re.sub(r"[-0-9]+", "0", verdict.said.split(" wanted;")[0])[:90]
         self.failures.setdefault(kind, []).append(case.seed)
-        return len(self.failures[kind]) <= SHOWN
+        return len(self.failures[kind]) <= MOST_SHOWN
 
     def line(self) -> str:
         """The counts."""

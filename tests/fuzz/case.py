@@ -151,7 +151,7 @@ class Runner:
         with _session(self.spark, case.ansi, case.zone), _folder() as folder:
             reference, source = self._reference(case)
             try:
-                reference.asked(case.conjuncts, case.select)
+                reference.evaluate(case.conjuncts, case.select)
             except NotSpark as error:
                 return self._refused_too(case, source, str(error))
             try:
@@ -159,13 +159,13 @@ class Runner:
             except wm.DefinitionError as error:
                 return Verdict("refused", str(error).splitlines()[0])
             except Exception as error:
-                return Verdict("failed", f"defining the join: {_told(error)}")
+                return Verdict("failed", f"defining the join: {_describe_error(error)}")
             try:
                 truth = reference.truth(case.conjuncts, case.select)
             except TooMany:
                 return Verdict("skipped", "raises among too many combinations")
             except Exception as error:
-                return Verdict("skipped", f"the reference itself: {_told(error)}")
+                return Verdict("skipped", f"the reference itself: {_describe_error(error)}")
             return _Comparison(case, truth, join).verdict(self.spark, folder)
 
     def _reference(self, case: Case) -> tuple[Reference, Path]:
@@ -190,7 +190,7 @@ class Runner:
         except wm.DefinitionError:
             return Verdict("not Spark", why)
         except Exception as error:
-            return Verdict("failed", f"defining what Spark refuses: {_told(error)}")
+            return Verdict("failed", f"defining what Spark refuses: {_describe_error(error)}")
         return Verdict("not Spark", f"taken by the join: {why}")
 
     def _join(self, case: Case, source: Path) -> wm.Join:
@@ -264,17 +264,17 @@ class _Comparison:
         must = bool(self.truth.raises) and bool(self.outcome(self.truth.raises).results)
         may = must or (bool(self.truth.may_raise) and bool(self.outcome(self.truth.may_raise).results))
         try:
-            found, progress = self._found(spark, self.join, folder)
+            found, progress = self._run_case(spark, self.join, folder)
         except Exception as error:
             # A static frame is Spark's own: what it raises is Spark's error, ours inside of one.
             if may and isinstance(error, PySparkException if self.case.exchange is None else wm.WatersmeetError):
                 return Verdict("ok", "raises")
-            return Verdict("failed", f"{'raises without a sentence' if may else 'raises'}: {_told(error)}")
+            return Verdict("failed", f"{'raises without a sentence' if may else 'raises'}: {_describe_error(error)}")
         if must:
             return Verdict("failed", f"does not raise, as it must for {sorted(self.truth.raises)[:3]}")
         return self._compared(found, progress)
 
-    def _found(self, spark: SparkSession, join: wm.Join, folder: Path) -> tuple[pa.Table | None, Any]:
+    def _run_case(self, spark: SparkSession, join: wm.Join, folder: Path) -> tuple[pa.Table | None, Any]:
         progress = None
         if self.case.exchange is None:
             frame = join.toDF()
@@ -346,7 +346,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
     telling = [line for line in lines if "Error:" in line or "Exception:" in line]
     return f"{type(error).__name__}: {(telling[-1:] or lines[:1] or [''])[0][:300]}"

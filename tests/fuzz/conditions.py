@@ -39,7 +39,7 @@ class Conditions:
             self._equal, self._text, self._text, self._listed, self._cast, self._one_stream, self._between_streams,
             self._between_streams, self._python, self._alone, self._raising,
         ]  # fmt: skip
-        nested = [self._either, self._negated, self._cased, self._chosen]
+        nested = [self._either, self._negated, self._cased, self._choice]
         return self.rng.choice(simple + (nested if depth > 0 else []))()
 
     # Columns and values
@@ -76,12 +76,12 @@ class Conditions:
         rng = self.rng
         found = self.column(("number",), at)
         if depth > 0 and rng.random() < 0.3:
-            return self._computed(at, depth)
+            return self._expression(at, depth)
         if found is None or rng.random() < 0.08:
             return self._number_of_other(at) or rng.choice(NUMBERS)
         return found
 
-    def _computed(self, at: int | None, depth: int) -> str:
+    def _expression(self, at: int | None, depth: int) -> str:
         one, other = self.number(at, depth - 1), self.number(at, depth - 1)
         forms = [
             f"({one} + {self.rng.choice(NUMBERS[:6])})", f"({one} * 2)", f"({one} - {other})", f"abs({one})",
@@ -319,7 +319,7 @@ class Conditions:
     def _cased(self) -> str:
         return f"CASE WHEN {self.conjunct(0)} THEN {self.conjunct(0)} ELSE {self.conjunct(1)} END"
 
-    def _chosen(self) -> str:
+    def _choice(self) -> str:
         forms = [
             "coalesce({}, {})",
             "if({}, {}, FALSE)",

@@ -102,7 +102,7 @@ class Reference:
         self.small = data.combinations <= MOST_ONE_BY_ONE
         self.jvm, self._rows, self._kept = Jvm(spark), None, False
 
-    def asked(self, conjuncts: Sequence[str], select: Sequence[str] | None) -> DataFrame:
+    def evaluate(self, conjuncts: Sequence[str], select: Sequence[str] | None) -> DataFrame:
         """The ids of all combinations, what each conjunct answers, and the output as text; not computed yet.
 
         Raises:
@@ -125,11 +125,11 @@ class Reference:
             NotSpark: If Spark refuses it.
             TooMany: If it raises for some of too many combinations.
         """
-        asked = self.asked(conjuncts, select)
+        combinations = self.evaluate(conjuncts, select)
         every = " AND ".join(f"_w{n}" for n in range(len(conjuncts)))
         with setting(self.spark, subexpressionElimination__enabled="false"):
             try:
-                found = (asked.where(every) if every else asked).select(*self.ids, "_s").toArrow()
+                found = (combinations.where(every) if every else combinations).select(*self.ids, "_s").toArrow()
             except Exception:
                 if not self.small:
                     raise TooMany from None
@@ -150,7 +150,7 @@ class Reference:
                 (truth.raises if None in answers else truth.may_raise).add(ids)
             elif any(answer in (None, "perhaps") for answer in answers[: answers.index(False)]):
                 truth.may_raise.add(ids)
-        found = self.asked((), select).toArrow()
+        found = self.evaluate((), select).toArrow()
         truth.body = {tuple(key): text for *key, text in zip(*(c.to_pylist() for c in found.columns), strict=True)}
         return truth
 
@@ -170,7 +170,7 @@ class Reference:
             plan = self.cross.selectExpr(f"({text}) AS w")._jdf.queryExecution().optimizedPlan()
         except Exception:  # a constant that raises: the optimizer has tried it
             return [None] * len(self._internal())
-        inputs = self.jvm.made(ATTRIBUTES, execution.analyzed().output())
+        inputs = self.jvm.construct(ATTRIBUTES, execution.analyzed().output())
         bound = expressions.BindReferences.bindReference(plan.expressions().head().child(), inputs, False)
         return self.jvm.answers(expressions.Predicate.createInterpreted(bound), self._internal())
 
@@ -203,7 +203,7 @@ class Jvm:
         made[0] = value
         return made
 
-    def made(self, name: str, argument: Any) -> Any:
+    def construct(self, name: str, argument: Any) -> Any:
         """An object of a class whose name Python can't spell."""
         return self.kind(name).getConstructors()[0].newInstance(self.array(self.jvm.java.lang.Object, argument))
 
@@ -220,13 +220,13 @@ class Jvm:
         handles, types = self.jvm.java.lang.invoke.MethodHandles, self.jvm.java.lang.invoke.MethodType
         boolean = self.kind("java.lang.Boolean").getField("TYPE").get(None)
         kind = types.methodType(boolean, self.kind("org.apache.spark.sql.catalyst.InternalRow"))
-        asked = handles.publicLookup().findVirtual(predicate.getClass(), "eval", kind).bindTo(predicate)
-        asked = asked.asType(types.methodType(self.object, self.object))
+        evaluate = handles.publicLookup().findVirtual(predicate.getClass(), "eval", kind).bindTo(predicate)
+        evaluate = evaluate.asType(types.methodType(self.object, self.object))
         thrown = self.kind("java.lang.Throwable")
         told = handles.dropArguments(
             handles.constant(self.object, "raises"), 0, self.array(self.jvm.java.lang.Class, thrown)
         )
-        safe = handles.catchException(asked, thrown, told)
+        safe = handles.catchException(evaluate, thrown, told)
         return self.jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
             self.kind("java.util.function.Function"), safe
         )

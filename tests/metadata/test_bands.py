@@ -78,7 +78,7 @@ FORMS: dict[str, Callable[[Any, Any], bool]] = {
     "b.v > a.v": lambda a, b: place(b["v"]) > place(a["v"]),
 }
 RANGE = metadata.Pattern(V, LO, HI)
-PROMISES: dict[str, tuple[metadata.Constraint, oracle.OracleConstraint]] = {
+CONSTRAINTS: dict[str, tuple[metadata.Constraint, oracle.OracleConstraint]] = {
     "ranges": (
         metadata.FlaggedPunctuations(END, (RANGE,)),
         oracle.PunctuationFlag("end", {"v": ("lo", "hi")}, "batch"),
@@ -100,8 +100,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     ends = st.tuples(value, value).map(lambda pair: sorted(pair, key=place) if None not in pair else list(pair))
     row = st.tuples(st.sampled_from("aaabb"), st.integers(0, 9), value, ends, st.sampled_from([None, False, True]))
     batches = draw(st.lists(st.lists(row, max_size=8), min_size=3, max_size=6))
-    names = {"a": st.lists(st.sampled_from(sorted(PROMISES)), max_size=1)}
-    names |= {"b": st.lists(st.sampled_from(sorted(PROMISES)), min_size=1, max_size=2, unique=True)}
+    names = {"a": st.lists(st.sampled_from(sorted(CONSTRAINTS)), max_size=1)}
+    names |= {"b": st.lists(st.sampled_from(sorted(CONSTRAINTS)), min_size=1, max_size=2, unique=True)}
     return {
         "kind": kind,
         "where": draw(st.sampled_from(forms)),
@@ -127,7 +127,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         ]
     )
     streams = tuple(
-        StreamSpec(name, schema, 1, Window(), 3, constraints=tuple(PROMISES[p][0] for p in case["promises"][name]))
+        StreamSpec(name, schema, 1, Window(), 3, constraints=tuple(CONSTRAINTS[p][0] for p in case["promises"][name]))
         for name in "ab"
     )
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
@@ -146,7 +146,7 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         return None not in [*used, b["v"]] and FORMS[where](a, b)
 
     theirs = [
-        oracle.Stream(name, oracle.Unbounded(), 3, constraints=[PROMISES[p][1] for p in case["promises"][name]])
+        oracle.Stream(name, oracle.Unbounded(), 3, constraints=[CONSTRAINTS[p][1] for p in case["promises"][name]])
         for name in "ab"
     ]
     wanted = oracle.join(theirs, arrivals, holds)

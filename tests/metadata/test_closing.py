@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.batch.scatter import Scatter
-from tests.metadata.test_traps import END, ENDS, LATER, SCHEMA, K, T, X, join, step, told
+from tests.metadata.test_traps import END, ENDS, LATER, SCHEMA, K, T, X, join, side_ids, step
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import start
 from watersmeet.limits import limited
@@ -72,7 +72,7 @@ def test_a_range_is_closed_with_both_its_ends(tmp_path: Path, where: str) -> Non
     step(run, b=[{"id": 4, "k": 2, "end": True}])
     assert step(run)["purgedRows"] == 3
     step(run, b=[{"id": 10 + k, "k": k, "x": 1.0} for k in range(6)])
-    assert told(run, "denied") == [12, 13, 14]
+    assert side_ids(run, "denied") == [12, 13, 14]
     assert {ids for ids, _ in run.results} == {(k, 10 + k) for k in (0, 1, 5)}
 
 
@@ -194,7 +194,7 @@ def test_only_promises_about_the_parents_column_alone_make_orphans(
     step(run, a=[{"id": 6, "k": 10, "t": "p"}])
     step(run)
     step(run)
-    assert told(run, "orphan") == orphans
+    assert side_ids(run, "orphan") == orphans
 
 
 def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_row_waits_for_its_parent_however_many_batches_that_takes(tmp_path: Pa
     assert step(run)["orphanRows"] == 3
     step(run, a=[{"id": 21, "k": 30}], b=[{"id": 30, "k": 31}, {"id": 31, "k": 3}])
     assert step(run)["orphanRows"] == 8
-    assert told(run, "orphan") == [0, 1, 2, *range(4, 12)]
+    assert side_ids(run, "orphan") == [0, 1, 2, *range(4, 12)]
     assert {ids for ids, _ in run.results} == {(20, 3), (20, 31)}, "a foreign key denies nothing"
 
 
@@ -215,7 +215,7 @@ def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Pa
     step(run, b=[{"id": 1, "k": 5, "x": None}, {"id": 2, "k": None, "x": 5.0}, {"id": 3, "k": None, "x": None}])
     step(run, a=[{"id": 4, "k": 9}], c=[{"id": 5, "x": 9.0}])
     step(run)
-    assert told(run, "orphan") == [1, 2]
+    assert side_ids(run, "orphan") == [1, 2]
     step(run, b=[{"id": 6, "k": None, "x": 9.0}])
     step(run)
     state = manifests.load(run.store, run.batch)
@@ -236,7 +236,7 @@ def test_a_frontier_never_goes_back(tmp_path: Path) -> None:
     run = join(tmp_path, "a.k = b.k", a=[SortOrder(K)], b=[SortOrder(K, True)])
     for at, k in enumerate((9, 3, 5, 9)):
         step(run, a=[{"id": at, "k": k}], b=[{"id": 10 + at, "k": -k}])
-    assert told(run, "denied") == [1, 2, 11, 12]
+    assert side_ids(run, "denied") == [1, 2, 11, 12]
 
 
 def test_punctuations_go_to_the_output_once_nothing_stored_matches(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Promises of streams, true and false, on the engine against the oracle: the same results, the same rows denied."""
+"""Constraints of streams, true and false, on the engine against the oracle: same results, same rows denied."""
 
 from collections import Counter
 from pathlib import Path
@@ -40,7 +40,7 @@ NAMES = SCHEMA.names
 NAN = float("nan")
 
 FOREIGN = metadata.ForeignKey(2, Column(0, 2)), oracle.ParentKey("k", "a", "k")
-PROMISES: dict[str, tuple[Any, oracle.OracleConstraint]] = {
+CONSTRAINTS: dict[str, tuple[Any, oracle.OracleConstraint]] = {
     "key": (metadata.Key((2,)), oracle.UniqueKey(("k",))),
     "key of two": (metadata.Key((2, 4)), oracle.UniqueKey(("k", "t"))),
     "key of text": (metadata.Key((4,)), oracle.UniqueKey(("t",))),
@@ -131,7 +131,7 @@ THIRD: dict[str, Any] = {
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
     names = "ab" if draw(st.booleans()) else "abc"
-    promises = {name: draw(st.lists(st.sampled_from(sorted(PROMISES)), max_size=2, unique=True)) for name in names}
+    promises = {name: draw(st.lists(st.sampled_from(sorted(CONSTRAINTS)), max_size=2, unique=True)) for name in names}
     row = st.fixed_dictionaries(
         {
             "ts": st.one_of(st.integers(0, 16), st.none()) if draw(st.booleans()) else st.integers(0, 16),
@@ -178,7 +178,7 @@ def query_of(case: dict[str, Any]) -> Query:
             1,
             Window() if window is None else Sliding(window),
             delay,
-            constraints=tuple(mine for mine, _ in promises_of(case, name)),
+            constraints=tuple(mine for mine, _ in constraints_of(case, name)),
         )
         for name, delay, window in named
     )
@@ -186,9 +186,9 @@ def query_of(case: dict[str, Any]) -> Query:
     return Query(streams, parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect()), text)
 
 
-def promises_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.OracleConstraint]]:
+def constraints_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.OracleConstraint]]:
     """Return what a stream promises, to the engine and to the oracle."""
-    return [PROMISES[found] for found in case["promises"][name]] + [FOREIGN] * (name == "b" and case["foreign"])
+    return [CONSTRAINTS[found] for found in case["promises"][name]] + [FOREIGN] * (name == "b" and case["foreign"])
 
 
 def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Outcome:
@@ -198,7 +198,7 @@ def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Out
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            constraints=[theirs for _, theirs in promises_of(case, name)],
+            constraints=[theirs for _, theirs in constraints_of(case, name)],
         )
         for name, delay, window in zip(case["names"], case["delays"], case["windows"], strict=True)
     ]
@@ -232,7 +232,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
 @pytest.mark.long
 @search(40)
 @given(cases())
-def test_promises_true_and_false(case: dict[str, Any]) -> None:
+def test_constraints_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted, arrivals = run_case(case, folder)
     assert run.results == wanted.results

@@ -29,7 +29,7 @@ def duck() -> Duck:
     return Duck(Dialect())
 
 
-def drawn(kind: pa.DataType, values: list[Any], rows: int, rng: np.random.Generator) -> pa.Array:
+def draw_values(kind: pa.DataType, values: list[Any], rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.array([values[at] for at in rng.integers(0, len(values), rows)], kind)
 
 
@@ -37,7 +37,7 @@ def drawn(kind: pa.DataType, values: list[Any], rows: int, rng: np.random.Genera
 def test_what_duckdb_finds(duck: Duck, kind: pa.DataType, values: list[Any]) -> None:
     rng = np.random.default_rng(0)
     for columns in (1, 2):
-        left, right = ([drawn(kind, values, rows, rng) for _ in range(columns)] for rows in (30, 20))
+        left, right = ([draw_values(kind, values, rows, rng) for _ in range(columns)] for rows in (30, 20))
         named = [{f"{side}{at}": v for at, v in enumerate(found)} for side, found in (("a", left), ("b", right))]
         conditions = [f"a{at} = b{at}" for at in range(columns)]
         blocks = list(duck.join(named[0], named[1], conditions, (30, 20)))

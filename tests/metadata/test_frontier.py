@@ -1,4 +1,4 @@
-"""Frontiers of promised orders, where values are as large as their types allow."""
+"""Frontiers of orders, where values are as large as their types allow."""
 
 from decimal import Decimal
 from typing import Any

@@ -15,7 +15,7 @@ from hypothesis import given
 from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import strategies_of
 from tests.budget import search
-from tests.metadata.test_denial import PROMISES, SCHEMA
+from tests.metadata.test_denial import CONSTRAINTS, SCHEMA
 from watersmeet.limits import limited
 from watersmeet.metadata.constraints import (
     Constraint,
@@ -44,7 +44,7 @@ LONG = 1000
 ENDS = FlaggedPunctuations(5, (Pattern(2, 2, 2),))
 
 
-def shown(query: Query) -> dict[Column, list[int]]:
+def output_positions(query: Query) -> dict[Column, list[int]]:
     """Return where a join shows its columns, as `inherited` takes it."""
     found: dict[Column, list[int]] = {}
     for at, output in enumerate(query.outputs):
@@ -52,7 +52,7 @@ def shown(query: Query) -> dict[Column, list[int]]:
     return found
 
 
-def joined(left: StreamSpec, right: StreamSpec, where: str, which: int = 0, flat: bool = True) -> Query:
+def make_join(left: StreamSpec, right: StreamSpec, where: str, which: int = 0, flat: bool = True) -> Query:
     """Return a join of two streams; flat, it shows an id, the key of one of them, and the texts of both."""
     text = where.format(left=left.name, right=right.name)
     conjuncts = parse_where(text, [(s.name, s.schema) for s in (left, right)], (), Dialect())
@@ -67,7 +67,7 @@ def joined(left: StreamSpec, right: StreamSpec, where: str, which: int = 0, flat
 
 
 def as_stream(name: str, query: Query, inherits: bool = True) -> StreamSpec:
-    promises = tuple(inherit_punctuations(query, shown(query))) if inherits else ()
+    promises = tuple(inherit_punctuations(query, output_positions(query))) if inherits else ()
     return StreamSpec(name, query.output_schema, len(query.outputs) - 1, Window(), LONG, constraints=promises)
 
 
@@ -129,15 +129,15 @@ def queries_of(case: dict[str, Any], inherits: bool) -> list[Query]:
     """Return the joins of a case, the innermost first."""
     names, made = case["names"], list[Query]()
     for at, name in enumerate(names[1:]):
-        promises = [PROMISES[found][0] for found in case["promises"][name]]
+        promises = [CONSTRAINTS[found][0] for found in case["promises"][name]]
         if not at:
-            first = [PROMISES[found][0] for found in case["promises"]["a"]]
+            first = [CONSTRAINTS[found][0] for found in case["promises"]["a"]]
             left = spec("a", *first, window=case["window"], delay=case["delay"])
             right = spec(name, *promises, window=case["window"], delay=case["delay"])
         else:
             left, right = as_stream(names[: at + 1], made[-1], inherits), spec(name, *promises)
         flat = at < len(names) - 2
-        made.append(joined(left, right, WHERE[case["where"][at]][0], case["which"][at], flat))
+        made.append(make_join(left, right, WHERE[case["where"][at]][0], case["which"][at], flat))
     return made
 
 
@@ -184,7 +184,7 @@ def expected(case: dict[str, Any], run: Run, paths: list[str]) -> list[oracle.Ou
         window = oracle.Unbounded() if at or case["window"] is None else oracle.Sliding(case["window"])
         delay, left = LONG if at else case["delay"], case["names"][: at + 1]
         own = [
-            oracle.Stream(n, window, delay, constraints=[PROMISES[p][1] for p in case["promises"].get(n, [])])
+            oracle.Stream(n, window, delay, constraints=[CONSTRAINTS[p][1] for p in case["promises"].get(n, [])])
             for n in (left, name)
         ]
         came = arrivals(left, run.within.get(paths[at - 1], []), "at") if at else arrivals("a", leaves["a"], "ts")
@@ -254,8 +254,8 @@ def row(number: int, k: int | None, end: bool | None = None, **more: Any) -> dic
 @pytest.mark.parametrize("inherits", [True, False])
 def test_the_state_of_the_outer_join_goes(tmp_path: Path, which: int, inherits: bool) -> None:
     """Also where the inner join shows another column that is equal to the one that its punctuations speak of."""
-    inner = joined(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0], which)
-    outer = joined(as_stream("ab", inner, inherits), spec("c", ENDS), WHERE["k"][0], flat=False)
+    inner = make_join(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0], which)
+    outer = make_join(as_stream("ab", inner, inherits), spec("c", ENDS), WHERE["k"][0], flat=False)
     run = Run(outer, Store(str(tmp_path)), inner={"j_0": inner}, steady=True)
     run.step(Central(), [(1, row(3, 7))], within={"j_0": [(0, row(1, 7)), (1, row(2, 7))]})
     run.step(Central(), [], within={"j_0": [(0, row(4, 7, True)), (1, row(5, 7, True))]})
@@ -272,9 +272,9 @@ def test_the_state_of_the_outer_join_goes(tmp_path: Path, which: int, inherits: 
 
 
 def test_a_join_hands_on_what_it_was_handed(tmp_path: Path) -> None:
-    first = joined(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0])
-    second = joined(as_stream("ab", first), spec("c", Key((2,))), WHERE["k"][0])
-    third = joined(as_stream("abc", second), spec("d"), WHERE["k"][0], flat=False)
+    first = make_join(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0])
+    second = make_join(as_stream("ab", first), spec("c", Key((2,))), WHERE["k"][0])
+    third = make_join(as_stream("abc", second), spec("d"), WHERE["k"][0], flat=False)
     run = Run(third, Store(str(tmp_path)), inner={"j_0": second, "j_0_0": first}, steady=True)
     ended = row(5, 7, True)
     run.step(Central(), [(1, row(4, 7))], within={"j_0_0": [(0, row(1, 7)), (1, row(2, 7))], "j_0": [(1, row(3, 7))]})
@@ -288,41 +288,46 @@ def test_a_join_hands_on_what_it_was_handed(tmp_path: Path) -> None:
 
 def test_only_what_results_show_is_inherited() -> None:
     two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
-    inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
-    assert [*inherit_punctuations(inner, shown(inner))] == [
+    inner = make_join(spec("a", ENDS), spec("b", two), WHERE["k"][0])
+    assert [*inherit_punctuations(inner, output_positions(inner))] == [
         InheritedPunctuations((0, 0), (2,), (False,)),
         InheritedPunctuations((1, 0), (2, 4), (True, False)),
     ]
-    outer = joined(as_stream("ab", inner), spec("c"), WHERE["k"][0])
-    assert [*inherit_punctuations(outer, shown(outer))] == [
+    outer = make_join(as_stream("ab", inner), spec("c"), WHERE["k"][0])
+    assert [*inherit_punctuations(outer, output_positions(outer))] == [
         InheritedPunctuations((0, 0), (2,), (False,))
     ]  # u is not shown, or not as u
     both = replace(inner, outputs=(*inner.outputs, Output("k2", Column(1, 2))))
-    assert [promise.fields for promise in inherit_punctuations(both, shown(both))] == [(2,), (6,), (6, 4), (2, 4)]
+    assert [promise.fields for promise in inherit_punctuations(both, output_positions(both))] == [
+        (2,),
+        (6,),
+        (6, 4),
+        (2, 4),
+    ]
     assert not [*inherit_punctuations(inner, {Column(0, 3): [0]})]
-    apart = joined(spec("a", ENDS), spec("b", two), "{left}.k < {right}.k")
-    assert [promise.source for promise in inherit_punctuations(apart, shown(apart))] == [(0, 0)]
+    apart = make_join(spec("a", ENDS), spec("b", two), "{left}.k < {right}.k")
+    assert [promise.source for promise in inherit_punctuations(apart, output_positions(apart))] == [(0, 0)]
 
 
 def test_what_is_of_no_use_is_not_kept() -> None:
     two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
-    inner = joined(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
+    inner = make_join(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
 
     def left(outer: Query) -> list[Any]:
         return [promise.source for promise in drop_useless_punctuations(outer).streams[0].constraints]  # type: ignore[union-attr]
 
-    assert left(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False)) == [(0, 0), (1, 1)]
-    assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id", flat=False)) == []
-    assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id")) == [(0, 0), (1, 1)]  # goes on
+    assert left(make_join(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False)) == [(0, 0), (1, 1)]
+    assert left(make_join(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id", flat=False)) == []
+    assert left(make_join(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id")) == [(0, 0), (1, 1)]  # goes on
     child = spec("c", ForeignKey(2, Column(0, 2)))
-    orphans = joined(as_stream("ab", inner), child, "{left}.id = {right}.id", flat=False)
+    orphans = make_join(as_stream("ab", inner), child, "{left}.id = {right}.id", flat=False)
     assert left(orphans) == [(0, 0), (1, 0), (1, 1)] and drop_useless_punctuations(orphans).streams[1] == child
 
 
 def test_people_are_told() -> None:
     two = FlaggedPunctuations(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
-    inner = joined(spec("a", ENDS), spec("b", two), WHERE["k"][0])
-    outer = joined(as_stream("ab", inner), spec("c", ENDS), WHERE["k"][0])
+    inner = make_join(spec("a", ENDS), spec("b", two), WHERE["k"][0])
+    outer = make_join(as_stream("ab", inner), spec("c", ENDS), WHERE["k"][0])
     said = ["those of the join itself on ab.k", "those of the join itself on ranges of ab.k and ab.u"]
     assert outer.description()["punctuations of 'ab'"] == said
     told = explain(outer, PSP(1), Given()).splitlines()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from tests.budget import one_in
-from tests.metadata.test_traps import END, join, step, told
+from tests.metadata.test_traps import END, join, side_ids, step
 from watersmeet.limits import limited
 from watersmeet.metadata.closing import ClosingRules
 from watersmeet.metadata.closing_rules import ColumnEnd, IntervalRule, extreme_value, round_outwards
@@ -32,7 +32,7 @@ RANGES = FlaggedPunctuations(END, (Pattern(K, K, ID),))
 BIG = 2**60
 
 
-def said(low: int, high: int) -> dict[str, Any]:
+def punctuation(low: int, high: int) -> dict[str, Any]:
     return {"id": high, "k": low, "end": True}
 
 
@@ -56,13 +56,13 @@ def test_a_tuple_goes_with_the_first_range_that_holds_its_interval(
     """a's row has k = 5 and id = 9; b denies all of the interval but an end, then the other end, and then the rest."""
     run = join(tmp_path, where, b=[RANGES])
     step(run, a=[{"id": 9, "k": 5}])
-    step(run, b=[said(low, high - 1)])
+    step(run, b=[punctuation(low, high - 1)])
     assert step(run)["purgedRows"] == 0, "the upper end is missing"
     run = join(tmp_path / "again", where, b=[RANGES])
     step(run, a=[{"id": 9, "k": 5}])
-    step(run, b=[said(low + 1, high), said(20, 19)])
+    step(run, b=[punctuation(low + 1, high), punctuation(20, 19)])
     assert step(run)["purgedRows"] == 0, "the lower end is missing"
-    step(run, b=[said(low, low)])
+    step(run, b=[punctuation(low, low)])
     assert step(run)["distinctRows"] == 0
     assert step(run, b=[{"id": 40, "k": low}, {"id": 41, "k": high}])["deniedRows"] == 2
     assert step(run, b=[{"id": 42, "k": low - 1}, {"id": 43, "k": high + 1}])["deniedRows"] == 0
@@ -74,9 +74,9 @@ def test_every_table_of_marks_counts(tmp_path: Path, tables: int) -> None:
     with limited(merged_chunks=tables, tier_rows=1):
         step(run, a=[{"id": 9, "k": 5}, {"id": 10, "k": 8}])
         for value in (3, 7, 5, 4):
-            step(run, b=[said(value, value)])
+            step(run, b=[punctuation(value, value)])
         assert step(run)["distinctRows"] == 2
-        step(run, b=[said(6, 6)])
+        step(run, b=[punctuation(6, 6)])
         assert step(run)["distinctRows"] == 1
 
 
@@ -98,10 +98,10 @@ def test_a_range_beside_a_value_that_is_pinned(tmp_path: Path) -> None:
     both = FlaggedPunctuations(END, (Pattern(K, K, ID), Pattern(T, T, T)))
     run = join(tmp_path, "abs(a.k - b.k) <= 1 AND a.t = b.t", b=[both])
     step(run, a=[{"id": 1, "k": 5, "t": "p"}, {"id": 2, "k": 5, "t": "q"}, {"id": 3, "k": 6, "t": "p"}])
-    step(run, b=[said(4, 6) | {"t": "p"}, said(4, 5) | {"t": "q"}, said(6, 6) | {"t": "q"}])
+    step(run, b=[punctuation(4, 6) | {"t": "p"}, punctuation(4, 5) | {"t": "q"}, punctuation(6, 6) | {"t": "q"}])
     assert step(run)["purgedRows"] == 1
     step(run, b=[{"id": 10 + k, "k": k, "t": t} for k in (4, 5, 6, 7) for t in "p"])
-    assert told(run, "denied") == [14, 15, 16]
+    assert side_ids(run, "denied") == [14, 15, 16]
     assert {ids for ids, _ in run.results} == {(3, 17)}
 
 
@@ -123,11 +123,11 @@ def test_large_numbers_are_told_apart(tmp_path: Path) -> None:
     """[!] Where doubles can't tell neighbours apart, an interval is taken to be wider than it is."""
     run = join(tmp_path, "b.k >= a.k AND b.k <= a.id", b=[RANGES])
     step(run, a=[{"id": BIG + 3, "k": BIG + 1}, {"id": BIG + 4, "k": BIG + 1}])
-    step(run, b=[said(BIG + 1, BIG + 3)])
+    step(run, b=[punctuation(BIG + 1, BIG + 3)])
     assert step(run)["purgedRows"] == 1
     run = join(tmp_path / "computed", "abs(a.k - b.k) <= 1", b=[RANGES])
     step(run, a=[{"id": 1, "k": BIG}])
-    step(run, b=[said(BIG - 1, BIG)])
+    step(run, b=[punctuation(BIG - 1, BIG)])
     assert step(run)["purgedRows"] == 0
     step(run, b=[{"id": 2, "k": BIG + 1}])
     assert {ids for ids, _ in run.results} == {(1, 2)}
@@ -137,9 +137,9 @@ def test_a_bound_on_one_side_reaches_to_the_end_of_the_type(tmp_path: Path) -> N
     first = int(np.iinfo(np.int64).min)
     run = join(tmp_path, "b.k <= a.k", b=[RANGES])
     step(run, a=[{"id": 1, "k": 5}, {"id": 2, "k": 6}])
-    step(run, b=[said(first + 1, 5)])
+    step(run, b=[punctuation(first + 1, 5)])
     assert step(run)["purgedRows"] == 0
-    step(run, b=[said(first, 5)])
+    step(run, b=[punctuation(first, 5)])
     assert step(run)["purgedRows"] == 1
 
 
@@ -147,9 +147,9 @@ def test_a_chain_of_bounds(tmp_path: Path) -> None:
     """b is closed for a, and c for the b that matches: a may go; b waits for a."""
     run = join(tmp_path, "abs(a.k - b.k) <= 1 AND abs(b.k - c.k) <= 1", "abc", b=[RANGES], c=[RANGES])
     step(run, a=[{"id": 1, "k": 5}], b=[{"id": 2, "k": 6}])
-    step(run, b=[said(0, 9)])
+    step(run, b=[punctuation(0, 9)])
     assert step(run)["purgedRows"] == 0, "c may still come"
-    step(run, c=[said(5, 7)])
+    step(run, c=[punctuation(5, 7)])
     assert step(run)["purgedRows"] == 1
 
 
@@ -170,7 +170,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-COMPUTED = ["int8", "int32", "float32", "float64", "date", "timestamp"]
+ARITHMETIC_TYPES = ["int8", "int32", "float32", "float64", "date", "timestamp"]
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: 
         for arrived in (*batches, [(1, row) for row in news]):
             run.step(Central(), arrived)
         gone += sum(p["purgedRows"] for p in run.progress)
-        denied = set(told(run, "denied"))
+        denied = set(side_ids(run, "denied"))
         assert {ids for ids, _ in run.results} == {
             (at, new)
             for at, (first, end) in enumerate(ends)
@@ -213,7 +213,7 @@ def admits(where: str, values: list[Any], low: Any, value: Any, high: Any) -> bo
     return first < at < end if ">" in where else first <= at <= end
 
 
-@given(st.floats(allow_nan=False) | st.integers(-(2**64), 2**64).map(float), st.sampled_from(COMPUTED))
+@given(st.floats(allow_nan=False) | st.integers(-(2**64), 2**64).map(float), st.sampled_from(ARITHMETIC_TYPES))
 def test_ends_are_rounded_outwards(end: float, kind: str) -> None:
     """The next value beyond an end, as the double that it is taken for, lies beyond the end, too."""
     type_ = KINDS[kind][0]

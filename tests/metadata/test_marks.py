@@ -64,7 +64,7 @@ def order(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Said:
+class Statement:
     """A mark as it was said; a list of these is what marks are compared with."""
 
     low: tuple[Any, ...]
@@ -90,7 +90,7 @@ def columns(rows: Sequence[tuple[Any, ...]], shape: MarkShape) -> list[pa.Array]
     return [column([row[at] for row in rows], kind, [None, *KINDS[kind][:2]]) for at, kind in enumerate(shape.types)]
 
 
-def table(shape: MarkShape, said: Sequence[Said], batch: int) -> Marks:
+def table(shape: MarkShape, said: Sequence[Statement], batch: int) -> Marks:
     lows, highs = columns([mark.low for mark in said], shape), columns([mark.high for mark in said], shape)
     since = np.array([mark.since for mark in said], np.int64)
     return reopened(Marks(shape, build_table(shape, lows, highs, batch, since)))
@@ -103,7 +103,7 @@ def reopened(marks: Marks) -> Marks:
 
 
 @st.composite
-def batches(draw: st.DrawFn, shape: MarkShape) -> list[list[Said]]:
+def batches(draw: st.DrawFn, shape: MarkShape) -> list[list[Statement]]:
     """What some batches say, NULLs, duplicates and ranges the wrong way round included."""
     values = [st.sampled_from([*KINDS[kind], *KINDS[kind], None]) for kind in shape.types]
     since = st.sampled_from([ALWAYS, ALWAYS, 5, 8])
@@ -115,7 +115,7 @@ def batches(draw: st.DrawFn, shape: MarkShape) -> list[list[Said]]:
             high = tuple(
                 draw(some) if ranged else at for some, ranged, at in zip(values, shape.ranges, low, strict=True)
             )
-            said.append(Said(low, high, draw(since), batch))
+            said.append(Statement(low, high, draw(since), batch))
         found.append(said)
     return found
 
@@ -147,7 +147,7 @@ def check(shape: MarkShape, draw: Draw) -> None:
                 check_terms(marks, at, covering, watermark)
 
 
-def check_terms(marks: Marks, at: int, covering: Sequence[Said], watermark: int | None) -> None:
+def check_terms(marks: Marks, at: int, covering: Sequence[Statement], watermark: int | None) -> None:
     since, first, last = (int(part[at]) for part in marks.terms)
     assert since == ALWAYS or (watermark is not None and since < watermark)
     assert since in {mark.since for mark in covering}
@@ -184,7 +184,7 @@ def touch(left: Any, right: Any, kind: pa.DataType) -> bool:
     return isinstance(left, int) and right - left == 1
 
 
-def held(said: Sequence[Said], low: Any, high: Any, watermark: int | None, kind: pa.DataType) -> bool:
+def is_denied(said: Sequence[Statement], low: Any, high: Any, watermark: int | None, kind: pa.DataType) -> bool:
     """Whether marks cover each value of an interval and what lies between neighbours, by brute force."""
     inside = sorted((value for value in KINDS[kind] if order(low) <= order(value) <= order(high)), key=order)
     values = all(any(mark.covers((value,), watermark) for mark in said) for value in inside)
@@ -211,7 +211,7 @@ def test_intervals_are_held_as_by_brute_force(kind: pa.DataType, ranged: bool, d
     asked = data.draw(st.lists(st.tuples(end, end), min_size=40, max_size=40))
     low, high = (column([pair[at] for pair in asked], kind) for at in (0, 1))
     for watermark in WATERMARKS:
-        expected = [None not in pair and held(everything, *pair, watermark, kind) for pair in asked]
+        expected = [None not in pair and is_denied(everything, *pair, watermark, kind) for pair in asked]
         assert marks.covers([low], [high], watermark).tolist() == expected
 
 
@@ -220,7 +220,7 @@ def test_intervals_are_held_as_by_brute_force(kind: pa.DataType, ranged: bool, d
 def test_ranges_of_small_numbers_are_held_as_by_counting(data: st.DataObject) -> None:
     shape, number = MarkShape((pa.int8(),), (True,)), st.integers(0, 12)
     some = st.lists(st.tuples(number, number, st.sampled_from([ALWAYS, 5, 8])), max_size=12)
-    said = [Said((low,), (high,), since, 0) for low, high, since in data.draw(some)]
+    said = [Statement((low,), (high,), since, 0) for low, high, since in data.draw(some)]
     marks = table(shape, said, 0)
     asked = [*itertools.combinations_with_replacement(range(13), 2)]
     low, high = (column([pair[at] for pair in asked], pa.int8()) for at in (0, 1))
@@ -236,7 +236,9 @@ def test_boxes_of_several_columns_are_held_by_one_mark(data: st.DataObject) -> N
     shape = MarkShape((pa.int8(), pa.string(), pa.int8()), (True, False, True))
     number, word = st.integers(0, 4), st.sampled_from("ab")
     mark = st.tuples(number, number, word, number, number, st.sampled_from([ALWAYS, 5]))
-    said = [Said((k, t, n), (kk, t, nn), since, 0) for k, kk, t, n, nn, since in data.draw(st.lists(mark, max_size=8))]
+    said = [
+        Statement((k, t, n), (kk, t, nn), since, 0) for k, kk, t, n, nn, since in data.draw(st.lists(mark, max_size=8))
+    ]
     end = st.tuples(number | st.none(), word, number)
     asked = data.draw(st.lists(st.tuples(end, end), min_size=20, max_size=20))
     lows, highs = ([column([pair[at][c] for pair in asked], shape.types[c]) for c in range(3)] for at in (0, 1))
@@ -255,13 +257,13 @@ def test_boxes_of_several_columns_are_held_by_one_mark(data: st.DataObject) -> N
 WORD, NUMBER = MarkShape((pa.string(),), (False,)), MarkShape((pa.int64(),), (False,))
 
 
-def seen(shape: MarkShape, values: Sequence[Any], batch: int = 0, since: int = ALWAYS) -> Marks:
+def marks_of(shape: MarkShape, values: Sequence[Any], batch: int = 0, since: int = ALWAYS) -> Marks:
     array = pa.array(values, shape.types[0])
     return Marks(shape, build_table(shape, [array], [array], batch, since))
 
 
 def test_numbers_in_sequence_become_one_mark() -> None:
-    parts = [seen(NUMBER, range(start, 10_000, 7), batch=start) for start in range(7)]
+    parts = [marks_of(NUMBER, range(start, 10_000, 7), batch=start) for start in range(7)]
     marks = Marks(NUMBER, merge_tables(parts))
     assert marks.table.num_rows == 1
     assert [part.tolist() for part in marks.terms] == [[ALWAYS], [0], [6]]
@@ -269,7 +271,10 @@ def test_numbers_in_sequence_become_one_mark() -> None:
 
 def test_marks_that_wait_for_the_watermark_keep_apart_from_those_in_effect() -> None:
     marks = Marks(
-        NUMBER, merge_tables([seen(NUMBER, [1, 3]), seen(NUMBER, [2], batch=1, since=5), seen(NUMBER, [4], since=7)])
+        NUMBER,
+        merge_tables(
+            [marks_of(NUMBER, [1, 3]), marks_of(NUMBER, [2], batch=1, since=5), marks_of(NUMBER, [4], since=7)]
+        ),
     )
     assert marks.terms.since.tolist() == [ALWAYS, 5, ALWAYS, 7]
     assert [marks.find([pa.array([2])], at).tolist() for at in (None, 5, 6)] == [[-1], [-1], [1]]
@@ -281,12 +286,16 @@ def test_marks_that_wait_for_the_watermark_keep_apart_from_those_in_effect() -> 
 
 
 def test_marks_that_wait_become_one_only_if_nothing_tells_them_apart() -> None:
-    marks = Marks(NUMBER, merge_tables([seen(NUMBER, [1, 2], 0, 5), seen(NUMBER, [3], 1, 5), seen(NUMBER, [4], 1, 6)]))
+    marks = Marks(
+        NUMBER, merge_tables([marks_of(NUMBER, [1, 2], 0, 5), marks_of(NUMBER, [3], 1, 5), marks_of(NUMBER, [4], 1, 6)])
+    )
     assert [part.tolist() for part in marks.terms] == [[5, 5, 6], [0, 1, 1], [0, 1, 1]]
 
 
 def test_of_equal_marks_the_smallest_since_and_all_batches_are_kept() -> None:
-    marks = Marks(WORD, merge_tables([seen(WORD, ["x"], 3, 9), seen(WORD, ["x"], 7, 5), seen(WORD, ["x"], 5, 6)]))
+    marks = Marks(
+        WORD, merge_tables([marks_of(WORD, ["x"], 3, 9), marks_of(WORD, ["x"], 7, 5), marks_of(WORD, ["x"], 5, 6)])
+    )
     assert [part.tolist() for part in marks.terms] == [[5], [3], [7]]
 
 
@@ -294,7 +303,7 @@ def test_of_equal_marks_the_smallest_since_and_all_batches_are_kept() -> None:
 def test_values_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch, ranges: tuple[bool]) -> None:
     monkeypatch.setattr(spans, "hashes", lambda values: np.zeros(len(values), np.uint64))
     shape = MarkShape((pa.string(),), ranges)
-    marks = Marks(shape, merge_tables([seen(shape, ["b", "a", "c"]), seen(shape, ["a", "d"])]))
+    marks = Marks(shape, merge_tables([marks_of(shape, ["b", "a", "c"]), marks_of(shape, ["a", "d"])]))
     assert len(marks) == 4
     found = marks.find([pa.array(["a", "x", "c", "d", None])])
     assert (found >= 0).tolist() == [True, False, True, True, False]
@@ -335,7 +344,7 @@ def test_chunked_columns_are_taken_as_one() -> None:
 
 
 def test_bytes_are_those_of_the_table() -> None:
-    marks = seen(WORD, [f"{number:036}" for number in range(1000)])
+    marks = marks_of(WORD, [f"{number:036}" for number in range(1000)])
     assert marks.nbytes == marks.table.nbytes
     assert marks.bytes_each == pytest.approx(36 + 8 + 8 + 24, rel=0.01)  # the text and where it ends, a hash, the terms
 
@@ -349,13 +358,13 @@ def test_shapes_that_cannot_be_are_refused() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    word, pair = seen(WORD, ["a"]), MarkShape((pa.string(), pa.int64()), (False, False))
+    word, pair = marks_of(WORD, ["a"]), MarkShape((pa.string(), pa.int64()), (False, False))
     with pytest.raises(DefinitionError, match="are of types string, the values of types bigint"):
         word.find([pa.array([1])])
     with pytest.raises(DefinitionError, match="are of types string, bigint, the values of types string"):
         table(pair, [], 0).covers([pa.array(["a"])], [pa.array(["b"])])
     with pytest.raises(DefinitionError, match="2 tables have 2 shapes"):
-        merge_tables([word, seen(NUMBER, [1])])
+        merge_tables([word, marks_of(NUMBER, [1])])
     with pytest.raises(DefinitionError, match="0 tables have 0 shapes"):
         merge_tables([])
     with pytest.raises(StateError, match="Marks of bigint can't be read from a table of uint64, binary"):

@@ -1,4 +1,4 @@
-"""What lets state go and what never will, as people are told; and promises in words."""
+"""What removes state and what never will, as messages say it; and constraints in words."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -71,7 +71,7 @@ def test_windows_end_by_themselves(window: Window) -> None:
     assert warned("a.k = b.k", window) == []
 
 
-def test_promises_that_let_all_go() -> None:
+def test_constraints_that_let_all_go() -> None:
     assert warned("a.k = b.k", a=(Key((2,)),), b=(FlaggedPunctuations(4, (Pattern(2, 2, 2),)),)) == []
     assert warned("a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 1 HOUR") == []
     assert len(warned("a.k = b.k", a=(Clustering(2),))) == 1
@@ -94,7 +94,7 @@ def test_promises_that_let_all_go() -> None:
         ),
     ],
 )
-def test_promises_that_let_nothing_go(promise: Constraint, said: str) -> None:
+def test_constraints_that_let_nothing_go(promise: Constraint, said: str) -> None:
     found = warned("a.k = b.k", Sliding(5), a=(promise,))
     assert len(found) == 1 and found[0].startswith(f"Stream 'a' declares {said}")
     assert found[0].endswith("It only denies rows.")
@@ -153,7 +153,7 @@ def test_what_closes_a_stream_is_explained() -> None:
     ]
 
 
-def test_promises_belong_to_the_description() -> None:
+def test_constraints_belong_to_the_description() -> None:
     frame = FlaggedPunctuations(6, (Pattern(2, 7, 7),), "watermark")
     given = (Key((0,)), SortOrder(5, slack=3), SortOrder(2, True, Decimal("0.5")), ForeignKey(2, Column(1, 0)), frame)
     found = query("a.k = b.k", a=given).description()

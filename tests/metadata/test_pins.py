@@ -1,4 +1,4 @@
-"""Constants in `where` pin columns of promises: what they close, and what they must not."""
+"""Constants in `where` pin constrained columns: what they close, and what they must not."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -122,11 +122,11 @@ def test_no_dead_row_has_a_later_result(case: dict[str, Any]) -> None:
     """Property 4: whatever a batch would purge has no result in it or after it; nothing is purged to see that."""
     first: First = {}
 
-    def named(plan: BatchPlan, dead: Dead) -> Dead:
+    def record_dead(plan: BatchPlan, dead: Dead) -> Dead:
         note(first, plan, dead)
         return {}
 
-    with TemporaryDirectory() as folder, purging(named):
+    with TemporaryDirectory() as folder, purging(record_dead):
         run, wanted, arrivals = run_case(case, folder)
     assert run.results == wanted.results
     assert_unmissed(first, case, wanted, arrivals)

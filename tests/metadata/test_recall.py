@@ -39,7 +39,7 @@ def run_of(folder: Path | str, promises: dict[str, tuple[Constraint, ...]], **op
     return Run(Query(streams, conjuncts, "a.k = b.k"), Store(str(folder)), **options)
 
 
-def fed(run: Run, *batches: list[tuple[int, int, int]], **more: Any) -> list[int]:
+def feed(run: Run, *batches: list[tuple[int, int, int]], **more: Any) -> list[int]:
     """Run batches of (stream, time, k) and return how many rows each denied."""
     for rows in batches:
         first = sum(p["inputRows"]["a"] + p["inputRows"]["b"] for p in run.progress)
@@ -62,27 +62,27 @@ def test_tables_are_dated_once_and_forgotten_an_era_later() -> None:
 def test_a_key_is_denied_while_it_is_remembered(tmp_path: Path) -> None:
     run = run_of(tmp_path, {"a": (Key((2,)),), "b": ()}, remember=40)
     moving = [(0, t, 1000 + t) for t in (10, 49)], [(1, t, 1000 + t) for t in (10, 49)]
-    found = fed(run, [(0, 0, 7), (1, 0, 8)], [moving[0][0], moving[1][0]], [moving[0][1], moving[1][1]], [(0, 49, 7)])
+    found = feed(run, [(0, 0, 7), (1, 0, 8)], [moving[0][0], moving[1][0]], [moving[0][1], moving[1][1]], [(0, 49, 7)])
     assert found == [0, 0, 0, 1]
     later = [[(0, 80, 2000), (1, 80, 2000)], [(0, 81, 2001), (1, 81, 2001)]]
-    assert fed(run, *later, [(0, 85, 7)])[-1] == 1  # it was seen again at 49
-    assert fed(run, [(0, 400, 3000), (1, 400, 3000)], [(0, 401, 3001), (1, 401, 3001)], [(0, 410, 7)])[-1] == 0
+    assert feed(run, *later, [(0, 85, 7)])[-1] == 1  # it was seen again at 49
+    assert feed(run, [(0, 400, 3000), (1, 400, 3000)], [(0, 401, 3001), (1, 401, 3001)], [(0, 410, 7)])[-1] == 0
 
 
 def test_a_punctuation_is_not_forgotten_before_it_is_in_effect(tmp_path: Path) -> None:
     by_time = FlaggedPunctuations(5, (Pattern(2, 2, 2),), "watermark")
     run = run_of(tmp_path, {"a": (by_time,), "b": ()}, remember=8)
-    fed(run, [(0, 500, 7)], end=True)
+    feed(run, [(0, 500, 7)], end=True)
     for t in range(0, 500, 50):
-        fed(run, [(0, t, 1), (1, t, 1)])
-    assert fed(run, [(0, 450, 7)])[-1] == 0
-    assert fed(run, [(0, 501, 1), (1, 501, 1)], [(0, 502, 7)])[-1] == 1
+        feed(run, [(0, t, 1), (1, t, 1)])
+    assert feed(run, [(0, 450, 7)])[-1] == 0
+    assert feed(run, [(0, 501, 1), (1, 501, 1)], [(0, 502, 7)])[-1] == 1
 
 
 def test_nothing_is_forgotten_before_a_purge_has_used_it(tmp_path: Path) -> None:
     run = run_of(tmp_path, {"a": (Key((2,)),), "b": ()}, remember=4, purge_every=1000)
-    fed(run, [(0, 0, 7), (1, 0, 7)])
-    assert fed(run, *([(0, t, 100 + t), (1, t, 100 + t)] for t in range(10, 100, 10)), [(0, 200, 7)])[-1] == 1
+    feed(run, [(0, 0, 7), (1, 0, 7)])
+    assert feed(run, *([(0, t, 100 + t), (1, t, 100 + t)] for t in range(10, 100, 10)), [(0, 200, 7)])[-1] == 1
 
 
 @pytest.mark.long
@@ -95,8 +95,8 @@ def test_marks_of_every_promise_are_bounded(tmp_path: Path) -> None:
     for remember in (None, 40):
         run = run_of(tmp_path / str(remember), kinds, remember=remember)
         for t in range(0, 400, 10):
-            fed(run, [(0, t, 2 * t), (1, t, 2 * t)], t=f"text {t}")
-            fed(run, [(0, t, 2 * t)], end=True)
+            feed(run, [(0, t, 2 * t), (1, t, 2 * t)], t=f"text {t}")
+            feed(run, [(0, t, 2 * t)], end=True)
         sizes[remember] = {name: found["marks"] for name, found in run.progress[-1]["promises"].items()}
         assert sum(run.results.values()) == 40
     assert all(sizes[None][name] > 35 and sizes[40][name] < sizes[None][name] / 2 for name in "ab"), sizes

@@ -91,7 +91,7 @@ def query_of(condition: Condition, delays: list[int]) -> Query:
     return Query(streams, conjuncts, condition.text)
 
 
-def joined(
+def run_join(
     condition: Condition,
     batches: list[Rows],
     delays: list[int],
@@ -139,7 +139,7 @@ def test_results_are_the_oracles_whatever_was_purged(case: dict[str, Any]) -> No
     if any(isinstance(strategy, Hash) for strategy in case["strategies"]) and "k =" not in case["condition"].text:
         case["strategies"] = [Central()]
     with TemporaryDirectory() as folder:
-        run, wanted = joined(**case, folder=folder)
+        run, wanted = run_join(**case, folder=folder)
         assert run.results == wanted.results
 
 
@@ -148,7 +148,7 @@ def test_what_no_later_row_can_match_leaves(name: str, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
     early: list[Rows] = [[(n, ts, ts % 2) for ts in range(40) for n in condition.streams]]
     late: list[Rows] = [[(n, 1000 + at, 7) for n in condition.streams] for at in range(4)]
-    run, wanted = joined(
+    run, wanted = run_join(
         condition, early + late, [0] * len(condition.streams), [Central()], ["local"], [{}], str(tmp_path)
     )
     assert run.results == wanted.results

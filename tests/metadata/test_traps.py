@@ -63,7 +63,7 @@ def step(run: Run, strategy: Strategy | None = None, **rows: list[dict[str, Any]
     return dict(run.progress[-1])
 
 
-def told(run: Run, kind: str) -> list[int]:
+def side_ids(run: Run, kind: str) -> list[int]:
     """Return the ids of rows of a side output."""
     return sorted(row["id"] for (side, _), rows in run.sides.items() if side == kind for _, row in rows)
 
@@ -82,7 +82,7 @@ def test_trap_2_an_order_closes_beyond_the_frontier_and_never_at_it(tmp_path: Pa
     run = join(tmp_path, "a.k = b.k", b=[SortOrder(K, falling)])
     step(run, a=[{"id": k, "k": k} for k in (4, 5, 6)], b=[{"id": 10, "k": 5}])
     assert step(run, b=[{"id": 20 + k, "k": k} for k in (4, 5, 6)])["purgedRows"] == 1
-    assert told(run, "denied") == [20 + beyond]
+    assert side_ids(run, "denied") == [20 + beyond]
     assert {ids for ids, _ in run.results} == {(5, 10)} | {(k, 20 + k) for k in (4, 5, 6) if k != beyond}
 
 
@@ -91,7 +91,7 @@ def test_trap_2_nan_is_highest_and_moves_no_frontier(tmp_path: Path, slack: floa
     run = join(tmp_path, "a.x = b.x", a=[SortOrder(X, slack=slack)], b=[SortOrder(X, True, slack)])
     step(run, a=[{"id": 1, "x": 1.0}, {"id": 2, "x": NAN}], b=[{"id": 3, "x": 1.0}, {"id": 4, "x": NAN}])
     step(run, a=[{"id": 5, "x": 1.0}, {"id": 6, "x": NAN}], b=[{"id": 7, "x": 1.0}, {"id": 8, "x": NAN}])
-    assert told(run, "denied") == [8]
+    assert side_ids(run, "denied") == [8]
     assert {ids for ids, _ in run.results} == {(1, 3), (1, 7), (2, 4), (5, 3), (5, 7), (6, 4)}
 
 
@@ -99,10 +99,10 @@ def test_trap_2_nan_alone_is_no_frontier(tmp_path: Path) -> None:
     run = join(tmp_path, "a.x = b.x", a=[SortOrder(X)], b=[SortOrder(X, True)])
     for at in (0, 2):
         step(run, a=[{"id": at, "x": NAN}], b=[{"id": at + 1, "x": NAN}])
-    assert told(run, "denied") == [] and run.results.total() == 4
+    assert side_ids(run, "denied") == [] and run.results.total() == 4
     step(run, a=[{"id": 4, "x": 1.0}], b=[{"id": 5, "x": 1.0}])
     step(run, a=[{"id": 6, "x": NAN}], b=[{"id": 7, "x": NAN}])
-    assert told(run, "denied") == [7]
+    assert side_ids(run, "denied") == [7]
 
 
 def test_trap_2_null_is_never_denied_and_neither_extends_nor_ends_a_run(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_trap_2_null_is_never_denied_and_neither_extends_nor_ends_a_run(tmp_path
     step(run, a=[{"id": 1, "k": None, "x": None}, {"id": 2, "k": 1, "x": 5.0}], b=[{"id": 10, "k": 1}])
     step(run, a=[{"id": 3, "k": None, "x": None}], b=[{"id": 11, "k": None}])
     step(run, a=[{"id": 4, "k": None, "x": None}], b=[{"id": 12, "k": 1}])
-    assert told(run, "denied") == []
+    assert side_ids(run, "denied") == []
     step(run, b=[{"id": 13, "k": 2}, {"id": 14, "k": None}])
     step(run, b=[{"id": 15, "k": 1}, {"id": 16, "k": None}])
-    assert told(run, "denied") == [15]
+    assert side_ids(run, "denied") == [15]
 
 
 def test_trap_3_a_pattern_of_two_values_is_not_one_of_the_first(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_trap_3_a_pattern_of_two_values_is_not_one_of_the_first(tmp_path: Path) 
     step(run, a=[{"id": 1, "k": 79}], b=[{"id": 2, "k": 79, "t": "ip", "end": True}])
     assert step(run)["purgedRows"] == 0
     step(run, b=[{"id": 3, "k": 79, "t": "ip"}, {"id": 4, "k": 79, "t": "other"}])
-    assert told(run, "denied") == [3] and {ids for ids, _ in run.results} == {(1, 4)}
+    assert side_ids(run, "denied") == [3] and {ids for ids, _ in run.results} == {(1, 4)}
 
 
 @pytest.mark.parametrize("promise", [Key((K,)), ENDS])
@@ -131,7 +131,7 @@ def test_trap_4_rows_of_a_promises_own_batch_count_as_before_it(tmp_path: Path, 
     end = [{"id": 1, "k": 5, "end": True}] if promise == ENDS else []
     step(run, a=[{"id": 0, "k": 5}], b=[*end, {"id": 2, "k": 5}, {"id": 3, "k": 5}])
     step(run, b=[{"id": 4, "k": 5}])
-    assert {ids for ids, _ in run.results} == {(0, 2), (0, 3)} and told(run, "denied") == [4]
+    assert {ids for ids, _ in run.results} == {(0, 2), (0, 3)} and side_ids(run, "denied") == [4]
 
 
 @pytest.mark.parametrize("slack", [0, 1, 2])
@@ -141,7 +141,7 @@ def test_trap_4_partitions_that_take_turns_need_slack(tmp_path: Path, slack: int
     for at in range(6):
         step(run, a=[{"id": at, "k": at % 2}], b=[{"id": 10 + at, "k": at % 2}])
     rows = range(2, 6), range(2, 6, 2)
-    assert told(run, "denied") == ([*rows[0], *(10 + at for at in rows[1])] if slack == 0 else [])
+    assert side_ids(run, "denied") == ([*rows[0], *(10 + at for at in rows[1])] if slack == 0 else [])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_trap_5_denied_values_are_compared_exactly(tmp_path: Path, column: str, 
     step(run, a=[{"id": 1, column: one}, {"id": 2, column: other}], b=[{"id": 3, column: one}])
     assert step(run)["purgedRows"] == 1  # the row of a whose key b has had
     step(run, b=[{"id": 4, column: one}, {"id": 5, column: other}])
-    assert told(run, "denied") == [4] and {ids for ids, _ in run.results} == {(1, 3), (2, 5)}
+    assert side_ids(run, "denied") == [4] and {ids for ids, _ in run.results} == {(1, 3), (2, 5)}
 
 
 def test_trap_5_both_zeros_are_one_value(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_trap_5_both_zeros_are_one_value(tmp_path: Path) -> None:
     step(run, a=[{"id": 1, "x": 0.0}, {"id": 2, "x": None}], b=[{"id": 3, "x": -0.0}, {"id": 4, "x": None}])
     assert step(run)["purgedRows"] == 2
     step(run, a=[{"id": 5, "x": -0.0}, {"id": 6, "x": None}], b=[{"id": 7, "x": 0.0}, {"id": 8, "x": None}])
-    assert told(run, "denied") == [5, 7]
+    assert side_ids(run, "denied") == [5, 7]
 
 
 def test_trap_6_late_denied_and_rejected_rows_mark_and_move_and_extend(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_trap_6_late_denied_and_rejected_rows_mark_and_move_and_extend(tmp_path:
     step(run, a=[{"id": 3, "ts": 5, "k": 2, "t": "late", "x": 2.0}])  # late
     step(run, a=[{"id": 4, "ts": None, "k": 1, "t": "none", "x": 3.0}])  # rejected: extends the run of 1
     step(run, a=[{"id": 5, "ts": 200, "k": 2, "t": "one", "x": 4.0}])  # denied by its key: extends the run of 2
-    assert (told(run, "late"), told(run, "rejected"), told(run, "denied")) == ([3], [4], [5])
+    assert (side_ids(run, "late"), side_ids(run, "rejected"), side_ids(run, "denied")) == ([3], [4], [5])
     again = [("late", 1, 9.0), ("none", 1, 9.0), ("new", 2, 3.5), ("runs", 1, 9.0), ("still", 2, 9.0)]
     rows = [{"id": 10 + at, "ts": 300, "t": t, "k": k, "x": x} for at, (t, k, x) in enumerate(again)]
     step(run, a=rows)
-    assert told(run, "denied") == [5, 10, 11, 12]
+    assert side_ids(run, "denied") == [5, 10, 11, 12]
     assert sum(p["purgedRows"] for p in run.progress) >= 1  # b's row, whose partner came too late
 
 
@@ -183,7 +183,7 @@ def test_trap_6_denied_rows_move_the_watermark(tmp_path: Path) -> None:
     run = join(tmp_path, "a.k = b.k", delay=0, a=[Key((K,))])
     step(run, a=[{"id": 1, "ts": 1, "k": 1}], b=[{"id": 2, "ts": 100, "k": 2}])
     assert step(run, a=[{"id": 3, "ts": 50, "k": 1}])["watermark"] == 50
-    assert told(run, "denied") == [3]
+    assert side_ids(run, "denied") == [3]
 
 
 def test_trap_7_rows_are_counted_for_a_window_before_any_is_left_out(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_trap_8_punctuations_move_no_time_take_no_ordinal_and_join_nothing(tmp_p
     done = step(run, a=[{"id": 2, "ts": 10_000, "k": 9, "end": True}])
     assert (done["watermark"], done["punctuations"]) == (1, 1)
     step(run, b=[{"id": 3, "ts": 2, "k": 1}])
-    assert {ids for ids, _ in run.results} == {(1, 3)} and told(run, "late") == []
+    assert {ids for ids, _ in run.results} == {(1, 3)} and side_ids(run, "late") == []
 
 
 def test_trap_8_null_in_a_punctuation_is_rejected_and_denies_nothing(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_trap_8_null_in_a_punctuation_is_rejected_and_denies_nothing(tmp_path: P
     run = join(tmp_path, "a.k = b.k", b=[pair])
     step(run, a=[{"id": 1, "k": 1}], b=[{"id": 2, "k": 1, "t": None, "end": True}])
     step(run, b=[{"id": 3, "k": 1, "t": "p"}, {"id": 4, "k": 1, "t": None}])
-    assert (told(run, "rejected"), told(run, "denied")) == ([2], [])
+    assert (side_ids(run, "rejected"), side_ids(run, "denied")) == ([2], [])
     assert {ids for ids, _ in run.results} == {(1, 3), (1, 4)}
 
 

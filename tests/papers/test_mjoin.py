@@ -97,7 +97,7 @@ class Witness(MJoin):
         if isinstance(element, Row):
             self.arrived[side].add(element)
 
-    def gone(self, side: Side) -> set[Row]:
+    def dropped_rows(self, side: Side) -> set[Row]:
         """What has arrived and is nowhere any more."""
         state = self.states[side]
         stored = [row for at, bucket in enumerate(state.buckets) for row in (*bucket, *state.read_disk(at))]
@@ -162,12 +162,12 @@ def test_mjoin_gives_each_result_once(drawn: tuple[Witness, Case]) -> None:
 @given(runs())
 def test_what_is_gone_has_no_later_result(drawn: tuple[Witness, Case]) -> None:
     operator, case = drawn
-    gone: list[set[Row]] = [set(), set()]
+    dropped_rows: list[set[Row]] = [set(), set()]
     seen = 0
     for _ in steps(operator, case):
         for pair in results(operator.output[seen:]):
-            assert not any(pair[side] in gone[side] for side in SIDES)
-        gone, seen = [operator.gone(side) for side in SIDES], len(operator.output)
+            assert not any(pair[side] in dropped_rows[side] for side in SIDES)
+        dropped_rows, seen = [operator.dropped_rows(side) for side in SIDES], len(operator.output)
 
 
 @MANY_CASES

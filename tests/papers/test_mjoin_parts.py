@@ -53,7 +53,7 @@ def test_a_clustered_feed_has_the_same_records_together() -> None:
 # -- schedules
 
 
-def picked(schedule: StreamSchedule, *queued: int) -> str:
+def pick(schedule: StreamSchedule, *queued: int) -> str:
     """Which streams are read, a for the one and b for the many, until both queues are empty."""
     left, read = [*queued], ""
     while any(left):
@@ -73,7 +73,7 @@ def picked(schedule: StreamSchedule, *queued: int) -> str:
     ],
 )
 def test_priority_with_quotas(quotas: tuple[int, int], queued: tuple[int, int], read: str) -> None:
-    assert picked(PriorityStreams(quotas), *queued) == read
+    assert pick(PriorityStreams(quotas), *queued) == read
 
 
 def test_the_one_is_read_as_soon_as_it_is_there_again() -> None:
@@ -88,9 +88,9 @@ def test_quotas_must_let_each_stream_be_read() -> None:
 
 
 def test_random_streams_are_fair_and_never_wait() -> None:
-    read = picked(RandomStreams(Random(3)), 1_000, 1_000)
+    read = pick(RandomStreams(Random(3)), 1_000, 1_000)
     assert 400 < read[:1_000].count("a") < 600
-    assert picked(RandomStreams(Random(3)), 0, 3) == "bbb"
+    assert pick(RandomStreams(Random(3)), 0, 3) == "bbb"
 
 
 @pytest.mark.parametrize(("key", "wanted", "waits"), [(1, set(), False), (1, {2}, True), (2, {1, 2}, False)])
@@ -139,10 +139,10 @@ def join(operator: Operator, *arrivals: tuple[Side, Element] | None) -> list[str
             operator.offer(*arrival)
     operator.finish()
     operator.run()
-    return [shown(element) for element in operator.output]
+    return [describe(element) for element in operator.output]
 
 
-def shown(element: Result | Punctuation) -> str:
+def describe(element: Result | Punctuation) -> str:
     return f"!{element.key}" if isinstance(element, Punctuation) else f"{element[ONE].number}-{element[MANY].number}"
 
 
@@ -179,7 +179,7 @@ def test_the_turn_of_another_stream_ends_all_waiting() -> None:
     assert operator.halves[ONE].waiting == [Row(1, 1)] and operator.in_memory == 2
     operator.offer(*many(1, 5))
     operator.step()
-    assert operator.halves[ONE].waiting == [] and shown(operator.output[-1]) == "1-5"
+    assert operator.halves[ONE].waiting == [] and describe(operator.output[-1]) == "1-5"
 
 
 def test_a_cluster_is_read_to_its_end_once_its_partner_is_there() -> None:

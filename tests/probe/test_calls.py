@@ -115,7 +115,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         ("array", lambda x, ys: pa.array(["yes", None]), "returned str values; a mask must hold booleans and None"),
         ("array", lambda x, ys: np.ma.array([1.0, 2.0], mask=[True, False]), "returned float64 values"),
         ("matrix", lambda xs, ys: [[True], [True, False]], "returned rows of different lengths"),
-        ("pair", lambda x, y: 1, "returned int; form 'pair' answers True, False or None"),
+        ("pair", lambda x, y: 1, "returned int; form 'pair' returns True, False or None"),
         ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"returned a mask of shape \(1, 1\)"),
     ],
 )
@@ -383,11 +383,11 @@ def test_a_predicate_can_not_change_what_others_will_be_given(values: list[Any],
 
 @pytest.mark.parametrize("form", ["array", "pair"])
 def test_lists_that_a_predicate_changes_are_its_own(form: Any) -> None:
-    def grown(values: list[str]) -> bool:
+    def is_longer(values: list[str]) -> bool:
         values.append("0")
         return len(values) == 2
 
-    functions = {"array": lambda x, ys: np.array([grown(y) for y in ys]), "pair": lambda x, y: grown(y)}
+    functions = {"array": lambda x, ys: np.array([is_longer(y) for y in ys]), "pair": lambda x, y: is_longer(y)}
     columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1, 1]), 1: ([["1"], ["2"]], [0, 1, 0, 1])}
     assert answers_of(form, columns, functions[form]) == [TRUE] * 4
 

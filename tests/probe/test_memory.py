@@ -48,7 +48,7 @@ print(writer.rows, (after - before) // 1024)
 """
 
 
-def grown(folder: Path, size: int, where: str) -> tuple[int, int]:
+def measure_growth(folder: Path, size: int, where: str) -> tuple[int, int]:
     """Return how many results a cross product of two streams gave, and by how many MB the process grew for them."""
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(size), where, str(folder)], capture_output=True, text=True, check=False
@@ -61,7 +61,7 @@ def grown(folder: Path, size: int, where: str) -> tuple[int, int]:
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["", "a.x >= 0 AND b.x + a.x >= 0"], ids=["cross product", "scan"])
 def test_four_million_results(tmp_path: Path, where: str) -> None:
-    rows, megabytes = grown(tmp_path, 2000, where)
+    rows, megabytes = measure_growth(tmp_path, 2000, where)
     assert rows == 2000**2
     assert megabytes < 300
 
@@ -71,6 +71,6 @@ def test_four_million_results(tmp_path: Path, where: str) -> None:
     "where", ["", "a.x >= 0 AND b.x + a.x >= 0", "a.k = a.k"], ids=["cross product", "scan", "own"]
 )
 def test_fifty_million_results(tmp_path: Path, where: str) -> None:
-    rows, megabytes = grown(tmp_path, 7100, where)
+    rows, megabytes = measure_growth(tmp_path, 7100, where)
     assert rows == 7100**2
     assert megabytes < 300

@@ -60,7 +60,7 @@ def test_words_of_windows_that_do_not_go_together(window: str) -> None:
         parse_statement(f"SELECT * FROM a [{window}], b", dict.fromkeys("ab"))
 
 
-def test_every_promise() -> None:
+def test_every_constraint() -> None:
     text = """SELECT * FROM
         a [PUNCTUATED BY is_end ON auction, KEY (id), ordered by seq slack 100, ORDERED BY t2 DESC SLACK 10 SECONDS],
         b [RANGE 10 SECONDS WATTR at, CLUSTERED BY zone SLACK 2, CLUSTERED BY `odd, name`, ORDERED BY p ASC SLACK 1.5],

@@ -41,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
         pytest.skip(str(missing))
 
 
-def made(phase: int, count: int = 24) -> Rows:
+def make_rows(phase: int, count: int = 24) -> Rows:
     """Rows of a phase, up to some seconds out of order; some come twice."""
     rng, rows = random.Random(phase), Rows()
     for name in TOPICS:
@@ -62,7 +62,7 @@ def send(to: Client, rows: Rows) -> None:
     to.flush()
 
 
-def wanted(phases: Sequence[Rows]) -> Counter[tuple[int, ...]]:
+def expected_results(phases: Sequence[Rows]) -> Counter[tuple[int, ...]]:
     every = {
         name: [{**row, "ts": datetime.fromisoformat(row["ts"])} for rows in phases for row in rows[name]]
         for name in TOPICS
@@ -110,7 +110,7 @@ def joining(folder: Path, address: str, **spec: Any) -> Iterator[subprocess.Pope
 
 
 def test_through_crashes_and_restarts(broker: brokers.Broker, tmp_path: Path) -> None:
-    phases = [made(phase) for phase in range(3)]
+    phases = [make_rows(phase) for phase in range(3)]
     with client(broker) as to:
         for topic in (*TOPICS, RESULTS):
             to.make(topic, PARTITIONS)
@@ -121,12 +121,12 @@ def test_through_crashes_and_restarts(broker: brokers.Broker, tmp_path: Path) ->
         send(to, phases[1])
         results.poll()
         with joining(tmp_path, broker.address, nodes=3):
-            results.reaches(wanted(phases[:2]))
+            results.reaches(expected_results(phases[:2]))
             broker.kill()
             broker.start()
             send(to, phases[2])
-            results.reaches(wanted(phases))
-        assert max(wanted(phases).values()) > 1  # results that are alike are told apart
+            results.reaches(expected_results(phases))
+        assert max(expected_results(phases).values()) > 1  # results that are alike are told apart
         assert results.records > len(results.values)  # the batch that was cut was really written twice
 
 

@@ -49,15 +49,15 @@ def test_a_batch_that_is_cut_is_there_once(connection: str, psycopg: Path, tmp_p
     write(tmp_path / "in", PAIR.batches)
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{psycopg}", "PYSPARK_PYTHON": sys.executable}
 
-    def joined(**spec: object) -> subprocess.CompletedProcess[str]:
+    def run_join(**spec: object) -> subprocess.CompletedProcess[str]:
         given = json.dumps({"connection": connection, **spec})
         command = [sys.executable, "-m", "tests.remote.postgres_join", str(tmp_path), given]
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
-    done = joined(nodes=2, exchange="driver", exit=2)
+    done = run_join(nodes=2, exchange="driver", exit=2)
     assert done.returncode == 3, done.stderr[-2000:]
     (some,) = _query(connection, "SELECT count(*) FROM matches")
-    done = joined(nodes=3, exchange="local")
+    done = run_join(nodes=3, exchange="local")
     assert done.returncode == 0, done.stderr[-2000:]
     found = _query(connection, "SELECT a, b, (extract(epoch FROM time) * 1e6)::bigint FROM matches")
     assert Counter(((int(a), int(b)), int(time)) for a, b, time in found) == expected(PAIR).results

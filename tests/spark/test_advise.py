@@ -30,7 +30,7 @@ def table(name: str, rate: float = 20, seconds: float = 40) -> pa.Table:
     return numbers(rate, seconds, np.random.default_rng(ord(name)), high=100)
 
 
-def joined(
+def make_join(
     frames: dict[str, DataFrame], where: str = "abs(a.x - b.x) < 5 AND abs(b.x - c.x) < 5", **more: Any
 ) -> wm.Join:
     streams = [wm.stream(name, frame, time="ts", window="10 seconds", delay="0 s") for name, frame in frames.items()]
@@ -76,7 +76,7 @@ def test_batches_that_take_long_stay_as_they_are_until_time_is_up(capsys: pytest
 
 @pytest.mark.spark
 def test_what_is_measured_and_predicted_is_what_the_join_does(static: dict[str, DataFrame]) -> None:
-    join = joined(static)
+    join = make_join(static)
     found = wm.advise(join)
     assert found.measured["tuples"] == sum(table(name).num_rows for name in NAMES)
     for stream in found.measured["streams"].values():
@@ -91,7 +91,7 @@ def test_what_is_measured_and_predicted_is_what_the_join_does(static: dict[str, 
 @pytest.mark.spark
 def test_a_small_sample_does_not_ask_for_many_nodes(static: dict[str, DataFrame]) -> None:
     """At 2,000 times its rate a batch takes what its tuples take, not what a batch takes before it does anything."""
-    found = wm.advise(joined({name: static[name] for name in "ab"}, "floor(a.x) = floor(b.x) AND a.id < b.id"))
+    found = wm.advise(make_join({name: static[name] for name in "ab"}, "floor(a.x) = floor(b.x) AND a.id < b.id"))
     assert [row["nodes"] for row in found.rows] == [1, 1, 1, 1]
     assert found.measured["pairSeconds"] < 5e-7
     assert found.strategy == wm.Auto(max_nodes=16, within="1 second")
@@ -149,22 +149,22 @@ def test_a_costly_python_predicate_is_measured(static: dict[str, DataFrame]) -> 
 
     pair = {name: static[name] for name in "ab"}
     short = {name: frame.orderBy("ts").limit(120) for name, frame in pair.items()}
-    cheap = wm.advise(joined(pair, "abs(a.x - b.x) < 5"))
-    dear = wm.advise(joined(pair, "close(a.x, b.x)", predicates=[close]), short)
+    cheap = wm.advise(make_join(pair, "abs(a.x - b.x) < 5"))
+    dear = wm.advise(make_join(pair, "close(a.x, b.x)", predicates=[close]), short)
     assert 3e-5 < dear.measured["pairSeconds"] < 1e-3
     assert dear.measured["pairSeconds"] > 3 * cheap.measured["pairSeconds"]
     assert dear.measured["predicates"]["close"]["pairs"] > 1000
     assert dear.rows[-1]["nodes"] > cheap.rows[-1]["nodes"]
-    again = wm.advise(joined(pair, "close(a.x, b.x)", predicates=[close]), short)  # nothing is answered from memory
+    again = wm.advise(make_join(pair, "close(a.x, b.x)", predicates=[close]), short)  # nothing is answered from memory
     assert again.measured["predicates"]["close"]["pairs"] > 1000
 
 
 @pytest.mark.spark
 def test_samples_take_the_place_of_streams(static: dict[str, DataFrame], streaming: dict[str, DataFrame]) -> None:
-    join = joined(streaming)
+    join = make_join(streaming)
     with pytest.raises(wm.DefinitionError, match="The sample of stream 'a' is streaming; give a static frame"):
         wm.advise(join, streaming)
-    inner = joined({name: streaming[name] for name in "ab"}, "a.x < b.x", select="a.x AS x")
+    inner = make_join({name: streaming[name] for name in "ab"}, "a.x < b.x", select="a.x AS x")
     outer = wm.join(wm.stream("ab", inner), wm.stream("c", static["c"], time="ts"), where="ab.x = c.x")
     with pytest.raises(wm.DefinitionError, match="Stream 'ab' is a join of streams, whose results aren't known yet"):
         wm.advise(outer)
@@ -176,7 +176,7 @@ def test_samples_take_the_place_of_streams(static: dict[str, DataFrame], streami
 
 @pytest.mark.spark
 def test_samples_that_tell_nothing_are_refused(static: dict[str, DataFrame]) -> None:
-    join, later = joined(static), static["b"].selectExpr("id", "ts + interval 1 day AS ts", "x").limit(0)
+    join, later = make_join(static), static["b"].selectExpr("id", "ts + interval 1 day AS ts", "x").limit(0)
     with pytest.raises(wm.DefinitionError, match="The sample of stream 'b' has no rows"):
         wm.advise(join, {"b": later})
     timeless = static["b"].selectExpr("id", "cast(NULL AS timestamp) AS ts", "x")
@@ -315,7 +315,7 @@ def test_samples_are_read_in_the_format_that_their_names_tell(
 def test_a_streaming_source_is_read_as_far_as_it_holds_rows(
     streaming: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = wm.advise(joined(streaming))
+    found = wm.advise(make_join(streaming))
     assert found.measured["streams"]["a"]["tuplesPerSecond"] == pytest.approx(20, rel=0.3)
     monkeypatch.setattr(samples, "MOST_ROWS", 100)
     every = read_source("a", streaming["a"], "ts").toArrow()

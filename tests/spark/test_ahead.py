@@ -29,7 +29,7 @@ def dirty(batch: int) -> list[dict[str, Any]]:
     ]
 
 
-def joined(spark: SparkSession, folder: Path, **options: Any) -> wm.Join:
+def make_join(spark: SparkSession, folder: Path, **options: Any) -> wm.Join:
     inputs = frames(spark, folder / "in", "ab")
     usual: dict[str, Any] = {"time": "ts", "window": "10 seconds", "delay": "5 seconds"}
     return wm.join(*(wm.stream(name, inputs[name], **usual | options) for name in "ab"), strategy=wm.PSP(2))
@@ -49,7 +49,7 @@ def test_a_row_from_the_year_9999_in_each_stream(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "in", dirty(1))
-    writer = joined(spark, tmp_path).writeStream.option("rejectedPath", str(tmp_path / "rejected"))
+    writer = make_join(spark, tmp_path).writeStream.option("rejectedPath", str(tmp_path / "rejected"))
     query = run(writer, tmp_path, exchange)
     wanted = expected(CASE)
     assert results(tmp_path, "ab") == wanted.results
@@ -67,7 +67,7 @@ def test_warnings_of_an_inner_join_are_told(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "in", [{**here, "c": here["a"]} for here in dirty(1)])
-    inner = joined(spark, tmp_path)
+    inner = make_join(spark, tmp_path)
     c = wm.stream("c", frames(spark, tmp_path / "in", "c")["c"], time="ts", window="10 seconds")
     outer = wm.join(wm.stream("ab", inner, window="10 seconds"), c, select="ab.a.id AS a, c.id AS c")
     query = run(outer.writeStream, tmp_path)
@@ -78,9 +78,9 @@ def test_warnings_of_an_inner_join_are_told(
 def test_ahead_may_change_between_runs_and_none_is_no_limit(spark: SparkSession, tmp_path: Path) -> None:
     batches = dirty(1)
     write(tmp_path / "in", batches[:1])
-    run(joined(spark, tmp_path, ahead="1 hour").writeStream, tmp_path)
+    run(make_join(spark, tmp_path, ahead="1 hour").writeStream, tmp_path)
     write(tmp_path / "in", batches[1:])
-    query = run(joined(spark, tmp_path, ahead=None).writeStream, tmp_path)
+    query = run(make_join(spark, tmp_path, ahead=None).writeStream, tmp_path)
     assert sum(p["rejectedRows"] for p in query.progress) == 0
     assert [p["lateRows"] for p in query.progress][2:] == [sum(map(len, here.values())) for here in batches[2:]]
 

@@ -55,7 +55,7 @@ def rows_of(table: pa.Table) -> set[tuple[Any, ...]]:
     return set(found)
 
 
-def joined(inputs: dict[str, DataFrame], how: Any, beside: str = "") -> wm.Join:
+def make_join(inputs: dict[str, DataFrame], how: Any, beside: str = "") -> wm.Join:
     streams = [wm.stream(name, frame, time="ts", delay="3 minutes") for name, frame in inputs.items()]
     where = f"quotes.symbol = trades.symbol {beside}"
     return wm.join(*streams, where=where, how={"quotes": how}, select=SELECT)
@@ -67,14 +67,14 @@ def statics(spark: SparkSession, market: dict[str, pa.Table]) -> dict[str, DataF
 
 def test_static_frames_give_what_duckdb_and_pandas_give(spark: SparkSession, market: dict[str, pa.Table]) -> None:
     inputs = statics(spark, market)
-    inner, left = (rows_of(joined(inputs, how).toDF().toArrow()) for how in ("asof", wm.asof(left=True)))
+    inner, left = (rows_of(make_join(inputs, how).toDF().toArrow()) for how in ("asof", wm.asof(left=True)))
     assert inner == by_duckdb(market, "ASOF") and len(inner) > 40
     assert left == by_duckdb(market, "ASOF LEFT") and len(left) == 90
     trades, quotes = (market[name].to_pandas().sort_values("ts") for name in ("trades", "quotes"))
     quotes["quoted"] = quotes["ts"]
     tolerant = pd.merge_asof(trades, quotes, on="ts", by="symbol", tolerance=pd.Timedelta("5s"))
     wanted = [(row.id, row.symbol, row.price if row.price == row.price else None) for row in tolerant.itertuples()]
-    found = rows_of(joined(inputs, wm.asof("5 seconds", left=True)).toDF().toArrow())
+    found = rows_of(make_join(inputs, wm.asof("5 seconds", left=True)).toDF().toArrow())
     assert {row[:2] + row[3:4] for row in found} == set(wanted) and any(row[3] is None for row in found)
 
 
@@ -90,7 +90,7 @@ def test_streams_give_what_duckdb_gives(
             end = pa.Table.from_pylist([{key: last[key] for key in table.schema.names}], table.schema)
             rows = [table.slice(half), end] if part else [table.slice(0, half)]
             write_batches(tmp_path / name, [pa.concat_tables(rows)])
-        join = joined(frames(spark, tmp_path, [*market]), KINDS[kind], "AND quotes.ts <= trades.ts")
+        join = make_join(frames(spark, tmp_path, [*market]), KINDS[kind], "AND quotes.ts <= trades.ts")
         query = run(join.writeStream, tmp_path, "driver")
     assert rows_of(read(tmp_path / "out")) == by_duckdb(market, kind)
     assert query.progress[-1]["stateRows"] < 130
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, market: dict[str, pa.Tab
 
 
 def test_why_tells_which_quote_was_the_newest(spark: SparkSession, market: dict[str, pa.Table]) -> None:
-    join = joined(statics(spark, market), wm.asof(left=True))
+    join = make_join(statics(spark, market), wm.asof(left=True))
     shown = [row for row in join.toDF().collect() if row.price is not None]
     one = max(shown, key=lambda row: row.ts)
     told = join.why(trades={"id": one.id}, quotes={"price": one.price})

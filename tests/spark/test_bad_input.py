@@ -29,7 +29,7 @@ def stream(name: str, frame: Any, **options: Any) -> Any:
     return wm.stream(name, frame, **{"time": "ts", "window": "10 seconds", **options})
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return an error's message, which must be one sentence of ours and not a stack."""
     text = str(error)
     assert "\tat " not in text and "Traceback" not in text and "JVM" not in text
@@ -57,7 +57,7 @@ WHERE = {
 def test_names_in_where(static: DataFrame, where: str) -> None:
     with pytest.raises(wm.SqlError) as caught:
         wm.join(stream("a", static), stream("b", static), where=where)
-    lines = said(caught.value).splitlines()
+    lines = message_of(caught.value).splitlines()
     assert lines[0] == WHERE[where]
     assert lines[1] == f"  {where}" and set(lines[2].strip()) == {"^"}
 
@@ -94,7 +94,7 @@ def test_streams(static: DataFrame, what: str) -> None:
     options, sentence = STREAMS[what]
     with pytest.raises(wm.DefinitionError) as caught:
         stream("a", static, **options)
-    assert said(caught.value) == sentence
+    assert message_of(caught.value) == sentence
 
 
 def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
@@ -175,7 +175,7 @@ def test_what_the_writer_is_given(static: DataFrame, set: Any, sentence: str) ->
     writer = wm.join(stream("a", static), stream("b", static)).writeStream
     with pytest.raises(wm.DefinitionError) as caught:
         set(writer)
-    assert said(caught.value).startswith(sentence)
+    assert message_of(caught.value).startswith(sentence)
     assert writer.option("CHECKPOINTLOCATION", Path("x")).options(compression="zstd", mergeSchema=True)._options == {
         "checkpointLocation": "x",
         "compression": "zstd",
@@ -364,7 +364,7 @@ def test_a_predicate_that_raises_and_is_mended(spark: SparkSession, tmp_path: Pa
     write(tmp_path / "in", CASE.batches)
     with pytest.raises(wm.PredicateError) as caught:
         _start(spark, tmp_path, broken)
-    text = said(caught.value)
+    text = message_of(caught.value)
     assert text.startswith("Predicate 'broken' raised AttributeError: 'numpy.ndarray' object has no attribute")
     assert re.search(r"a\.x = [-.\d]+ \(double\), b\.x: ndarray of \d+", text)
     assert text.endswith("the batch was not written.")
@@ -386,7 +386,7 @@ def test_sql_that_raises_names_the_conjunct_and_the_values(spark: SparkSession, 
     joined = join_of(CASE, frames(spark, tmp_path / "in", "ab"), where="a.x < 3 AND b.id / (a.x - a.x) > 1")
     with pytest.raises(wm.PredicateError) as caught:
         run(joined.writeStream, tmp_path)
-    text = said(caught.value)
+    text = message_of(caught.value)
     assert "`b.id / (a.x - a.x) > 1` raised" in text and "a.x = " in text and "b.id = " in text
     assert not list((tmp_path / "out").glob("part-b*"))
 
@@ -401,7 +401,7 @@ def test_a_python_without_what_tasks_need(spark: SparkSession, tmp_path: Path, m
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(wm.DefinitionError) as caught:
         checks.prepare_workers(spark, Store(str(tmp_path)))
-    assert said(caught.value) == (
+    assert message_of(caught.value) == (
         f"Python workers run {bare}, which can't import pyarrow; "
         f"set PYSPARK_PYTHON to a Python that can run the join, such as {sys.executable}."
     )
@@ -422,7 +422,7 @@ def test_executors_that_cannot_see_the_store(
     monkeypatch.setattr(Store, "publish", lambda self, path, data: True)  # seen by the driver only
     with pytest.raises(wm.DefinitionError) as caught:
         checks.prepare_workers(spark, Store(str(tmp_path)))
-    assert said(caught.value) == (
+    assert message_of(caught.value) == (
         f"The checkpoint is at {tmp_path}, but an executor can't see it: use a path that all executors share."
     )
 
@@ -471,7 +471,7 @@ def test_a_checkpoint_that_cannot_be_written_to(spark: SparkSession, tmp_path: P
     (tmp_path / "checkpoint").write_text("no folder")
     with pytest.raises(wm.DefinitionError, match=r"checkpointLocation '.*' can't be written to: ") as caught:
         run(join_of(CASE, frames(spark, tmp_path / "in", CASE.names)).writeStream, tmp_path)
-    assert said(caught.value)
+    assert message_of(caught.value)
 
 
 def test_an_output_folder_that_cannot_be_written_to(spark: SparkSession, tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_an_output_folder_that_cannot_be_written_to(spark: SparkSession, tmp_pat
     joined = join_of(CASE, frames(spark, tmp_path / "in", CASE.names))
     with pytest.raises(wm.StateError, match="The query was not started: Cannot create directory") as caught:
         run(joined.writeStream, tmp_path)
-    assert said(caught.value)
+    assert message_of(caught.value)
     (tmp_path / "out").unlink()
     run(joined.writeStream, tmp_path)
     assert results(tmp_path, CASE.names) == expected(CASE).results

@@ -49,11 +49,11 @@ def writer(spark: SparkSession, tmp_path: Path, table: str) -> Iterator[JoinWrit
     spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
-def wanted() -> Counter[Any]:
+def expected_rows() -> Counter[Any]:
     return Counter(ids for ids, _ in expected(CASE).results.elements())
 
 
-def found(frame: DataFrame) -> Counter[Any]:
+def rows_of(frame: DataFrame) -> Counter[Any]:
     return Counter((row.a, row.b) for row in frame.collect())
 
 
@@ -69,17 +69,17 @@ def test_a_table_of_files_and_a_stream_over_it_hold_each_result_once(
         except (wm.StateError, CutShort) as error:
             assert step and step in str(error)
         stream = spark.readStream.table(table).writeStream.option("checkpointLocation", str(tmp_path / "reader"))
-        stream = stream.foreachBatch(lambda frame, batch: seen.update(found(frame))).trigger(availableNow=True)
+        stream = stream.foreachBatch(lambda frame, batch: seen.update(rows_of(frame))).trigger(availableNow=True)
         stream.start().awaitTermination()
     assert (tmp_path / "table").is_dir()
-    assert seen == found(spark.table(table)) == wanted()
+    assert seen == rows_of(spark.table(table)) == expected_rows()
     assert spark.sql(f"SHOW PARTITIONS {table}").count() == len({row.k for row in spark.table(table).collect()}) > 1
 
 
 def test_a_table_that_exists_is_written_its_own_way(spark: SparkSession, writer: JoinWriter, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (b BIGINT, A BIGINT, k STRING) USING csv OPTIONS (header 'true', sep '|')")
     writer.toTable(table, format="json", outputMode="append").awaitTermination()
-    assert found(spark.table(table).withColumnRenamed("A", "a")) == wanted()
+    assert rows_of(spark.table(table).withColumnRenamed("A", "a")) == expected_rows()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_cannot_name_a_table_is_refused(writer: JoinWriter) -> None:
 def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: JoinWriter, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
     writer.toTable(table).awaitTermination()
-    assert found(spark.table(table)) == wanted()
+    assert rows_of(spark.table(table)) == expected_rows()
 
 
 def test_a_table_that_the_catalog_has_forgotten(

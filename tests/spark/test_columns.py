@@ -100,7 +100,7 @@ def streams(frames: tuple[DataFrame, DataFrame]) -> tuple[Any, Any]:
     return one, two
 
 
-def found(join: wm.Join) -> list[Any]:
+def results_of(join: wm.Join) -> list[Any]:
     return sorted(map(tuple, join.toDF().collect()))
 
 
@@ -131,7 +131,7 @@ def test_all_of_them_have_the_results_of_their_texts(frames: tuple[DataFrame, Da
     for case in ("lambdas", "literals"):
         at = list(every).index(case)
         made = wm.join(a, b, where=every[case][1](a, b), select=[a.id.alias("left"), b.id.alias("right")])
-        assert found(made) == sorted((row.left, row.right) for row in rows if row[f"t{at}"]) != []
+        assert results_of(made) == sorted((row.left, row.right) for row in rows if row[f"t{at}"]) != []
 
 
 def test_python_predicates_are_called_with_columns(frames: tuple[DataFrame, DataFrame]) -> None:
@@ -142,7 +142,7 @@ def test_python_predicates_are_called_with_columns(frames: tuple[DataFrame, Data
         wm.join(a, b, where=where, select="a.id AS a, b.id AS b", predicates=[near])
         for where in (text, near(a.x, b.x) & ~near(a.x, 9.0), by_name)
     ]
-    assert found(made[0]) == found(made[1]) == found(made[2]) != []
+    assert results_of(made[0]) == results_of(made[1]) == results_of(made[2]) != []
 
 
 def test_the_description_of_a_join_is_the_same_whenever_it_is_defined(frames: tuple[DataFrame, DataFrame]) -> None:
@@ -167,7 +167,7 @@ def test_columns_of_frames_are_those_of_the_stream_that_has_them(frames: tuple[D
     a, b = wm.stream("a", one, time="ts"), wm.stream("b", other, time="ts")
     join = wm.join(a, b, where=(one.id == other.n) & (one["s.f"] == 1), select=[one.id, other["x"].alias("bx")])
     assert join.query.where == "a.id = b.n AND a.s.f = 1"
-    assert [row[0] for row in found(join)] == [1, 4]
+    assert [row[0] for row in results_of(join)] == [1, 4]
     with pytest.raises(wm.DefinitionError, match="'id' is one of a DataFrame that several streams have: a, c"):
         wm.join(a, wm.stream("c", one, time="ts"), where=one.id == 1)
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_columns_of_frames_are_those_of_the_stream_that_has_them(frames: tuple[D
 def test_aliased_frames(frames: tuple[DataFrame, DataFrame]) -> None:
     a, b = (wm.stream(name, frame.alias(name), time="ts") for name, frame in zip("ab", frames, strict=True))
     join = wm.join(a, b, where=F.col("a.id") + 5 == F.col("b.id"), select=["a.id", F.col("b.id").alias("other")])
-    assert found(join) == [(0, 5), (1, 6)]
+    assert results_of(join) == [(0, 5), (1, 6)]
 
 
 def test_select_takes_columns(frames: tuple[DataFrame, DataFrame]) -> None:
@@ -238,5 +238,5 @@ def test_columns_of_a_stream(frames: tuple[DataFrame, DataFrame]) -> None:
 def test_a_column_of_any_name_is_that_column(frames: tuple[DataFrame, DataFrame], name: str) -> None:
     a, b = streams(tuple(frame.withColumnRenamed("word", name) for frame in frames))  # type: ignore[arg-type]
     joined = wm.join(a, b, where=(getattr(a, name) == getattr(b, name)) & (a.id < b.id))
-    assert found(joined) == found(wm.join(*streams(frames), where="a.word = b.word AND a.id < b.id"))
+    assert results_of(joined) == results_of(wm.join(*streams(frames), where="a.word = b.word AND a.id < b.id"))
     assert repr(a).startswith("Stream(a: id, ts")

@@ -1,4 +1,4 @@
-"""Constants in `where` that pin columns of promises, as Spark reads them."""
+"""Constants in `where` that pin constrained columns, as Spark reads them."""
 
 from pathlib import Path
 from typing import Any

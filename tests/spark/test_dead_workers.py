@@ -58,7 +58,7 @@ def results(out: Path, format: str = "json") -> Counter[tuple[int, ...]]:
     return Counter((row["a"], row["b"]) for row in read(out, format).to_pylist())
 
 
-def wanted() -> Counter[tuple[int, ...]]:
+def expected_results() -> Counter[tuple[int, ...]]:
     counts = Counter[tuple[int, ...]]()
     for (ids, _), times in expected(CASE).results.items():
         counts[ids] += times
@@ -91,7 +91,7 @@ def test_a_job_whose_worker_dies_is_run_again(spark: SparkSession, tmp_path: Pat
     flags = flagged(tmp_path, killed)
     query = run(deadly(spark, tmp_path, flags).writeStream.format("json"), tmp_path, exchange)
     assert {flag.name for flag in flags.iterdir()} == {f"{name}-0" for name in ("input", "fatal", "beyond", "same")}
-    assert results(tmp_path / "out") == wanted() and wanted().total() > 20
+    assert results(tmp_path / "out") == expected_results() and expected_results().total() > 20
     runner = query._runner
     left = {name for folder in FOLDERS[:4] for name in runner.store.names(folder)}
     left -= runner.protocol.state.files | runner.protocol._garbage
@@ -108,7 +108,7 @@ def test_a_worker_that_dies_again_ends_the_query_in_a_sentence(spark: SparkSessi
         run(deadly(spark, tmp_path, flags, until=10).writeStream.format("json"), tmp_path, "local")
     assert str(raised.value) == f"Batch 1 was not written: {DIED}"
     run(deadly(spark, tmp_path, tmp_path / "none").writeStream.format("json"), tmp_path)
-    assert results(tmp_path / "out") == wanted()
+    assert results(tmp_path / "out") == expected_results()
 
 
 def test_a_function_that_takes_batches_is_not_called_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_function_that_takes_batches_is_not_called_again(spark: SparkSession, 
         run(deadly(spark, tmp_path, flags).writeStream.foreachBatch(consume), tmp_path)
     assert str(raised.value) == f"Batch 0 was not written: {DIED}" and batches == [0]
     run(deadly(spark, tmp_path, flags).writeStream.foreachBatch(consume), tmp_path)
-    assert results(tmp_path / "out") == wanted() and batches == [0, 0, 1, 2]
+    assert results(tmp_path / "out") == expected_results() and batches == [0, 0, 1, 2]
 
 
 def test_a_round_whose_worker_dies_is_run_again(
@@ -142,7 +142,7 @@ def test_a_round_whose_worker_dies_is_run_again(
     join = deadly(spark, tmp_path, flags, strategy=wm.DSJ(2), spill=spill)
     run(join.writeStream.format("json"), tmp_path, "local")
     assert (flags / "fatal-0").exists()
-    assert results(tmp_path / "out") == wanted()
+    assert results(tmp_path / "out") == expected_results()
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,13 @@ def actions(table: Path, kind: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)[kind]
 
 
-def written(table: Path) -> Counter[tuple[int, ...]]:
+def read_table(table: Path) -> Counter[tuple[int, ...]]:
     """Return the ids that a table holds; nothing is ever removed from it."""
     files = [pq.read_table(table / action["path"]).to_pylist() for action in actions(table, "add")]
     return Counter((row["a"], row["b"]) for rows in files for row in rows)
 
 
-def wanted() -> Counter[tuple[int, ...]]:
+def expected_results() -> Counter[tuple[int, ...]]:
     return Counter({ids: times for (ids, _), times in harness.expected(CASE).results.items()})
 
 
@@ -68,13 +68,13 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, spill: bool) -> None:
         if at == 0:
             shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
     assert run(tmp_path, spill=spill) == "done"
-    assert written(tmp_path / "out") == wanted() and wanted().total() > 50
+    assert read_table(tmp_path / "out") == expected_results() and expected_results().total() > 50
     batches = [action["version"] for action in actions(tmp_path / "out", "txn")]
     assert batches == list(range(len(batches))) and (len(batches) > len(CASE.batches)) == spill
     shutil.rmtree(tmp_path / "checkpoint")
     (tmp_path / "older").rename(tmp_path / "checkpoint")
     assert f"has this query's results up to batch {batches[-1]}, and the checkpoint is at batch 1" in run(tmp_path)
-    assert written(tmp_path / "out") == wanted()
+    assert read_table(tmp_path / "out") == expected_results()
 
 
 @one_session
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_is_moved_writes_no_batch_twice(tmp_path: Path) -> Non
     (tmp_path / "checkpoint").rename(tmp_path / "moved")
     shutil.copytree(tmp_path / "moved", tmp_path / "copy")
     assert run(tmp_path, checkpoint="moved") == "done"
-    assert written(tmp_path / "out") == wanted()
+    assert read_table(tmp_path / "out") == expected_results()
     assert "it is an older copy" in run(tmp_path, checkpoint="copy")
 
 

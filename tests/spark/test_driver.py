@@ -58,7 +58,7 @@ def _table(kind: pa.DataType, values: list[Any], first: int, ts: int) -> pa.Tabl
     return pa.table({"id": ids, "ts": times, "v": pa.array(values, kind)})
 
 
-def _joined(spark: SparkSession, folder: Path, batches: list[list[Any]], kind: pa.DataType) -> Any:
+def _run_join(spark: SparkSession, folder: Path, batches: list[list[Any]], kind: pa.DataType) -> Any:
     """Join values with values as large, batch by batch; return the ids of the results and who ran each batch."""
     for name in "ab":
         tables = [_table(kind, values, 100 * at, 2 * at) for at, values in enumerate(batches)]
@@ -74,7 +74,7 @@ def _joined(spark: SparkSession, folder: Path, batches: list[list[Any]], kind: p
     return shown, values, [p["process"] for p in query.progress]
 
 
-def _wanted(batches: list[list[Any]]) -> Counter[tuple[int, int]]:
+def _expected_results(batches: list[list[Any]]) -> Counter[tuple[int, int]]:
     ids = [100 * at + n for at, values in enumerate(batches) for n, value in enumerate(values) if value is not None]
     return Counter((a, b) for a in ids for b in ids if a < b)
 
@@ -100,8 +100,8 @@ def test_wide_rows_go_to_tasks(
     batches = [[None if size is None else make(size) for size in batch] for batch in sizes]
     fetched = Fetched(monkeypatch)
     with limited(driver_bytes=LIMIT, driver_seconds=60):
-        found, values, ran = _joined(spark, tmp_path, batches, kind)
-    assert found == _wanted(batches)
+        found, values, ran = _run_join(spark, tmp_path, batches, kind)
+    assert found == _expected_results(batches)
     assert all(value == batches[at // 100][at % 100] for at, value in values.items())
     assert ran == processes
     assert max(fetched.bytes) < 1.1 * LIMIT

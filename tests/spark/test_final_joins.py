@@ -15,7 +15,9 @@ from watersmeet.spark.run import round_scheduler
 from watersmeet.testing.oracle import How
 
 pytestmark = pytest.mark.spark
-CLOSED = r"checkpoint at .* was closed for good with option\('final', True\) .* were not joined: .* a new checkpoint"
+CLOSED_MESSAGE = (
+    r"checkpoint at .* was closed for good with option\('final', True\) .* were not joined: .* a new checkpoint"
+)
 
 
 @through("driver")
@@ -50,9 +52,9 @@ def test_a_join_that_is_closed_for_good(
     # The checkpoint of a query that has failed is free at once.
     monkeypatch.setattr(round_scheduler, "POLL_SECONDS", 2.0)
     for refused in (writer.option("final", True), writer):
-        with pytest.raises(wm.StateError, match=CLOSED):
+        with pytest.raises(wm.StateError, match=CLOSED_MESSAGE):
             run(refused, tmp_path, exchange)
-    with pytest.raises(wm.StateError, match=CLOSED):
+    with pytest.raises(wm.StateError, match=CLOSED_MESSAGE):
         writer.trigger(processingTime="1 second").option("checkpointLocation", str(tmp_path / "checkpoint")).start(
             str(tmp_path / "out")
         )

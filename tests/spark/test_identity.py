@@ -36,10 +36,10 @@ PAIR = Case(
     "a.x < b.x",
     lambda a, b: a["x"] < b["x"],
 )
-COUNTED = replace(PAIR, streams=[Stream("a", Sliding(10), 30), Stream("b", Count(7), 30)])
+COUNT_WINDOWS = replace(PAIR, streams=[Stream("a", Sliding(10), 30), Stream("b", Count(7), 30)])
 
 
-class Seen:
+class Recorder:
     """What a sink that is written at least once has seen: for each try of a batch, results by their ids."""
 
     def __init__(self, cut: int | None = None) -> None:
@@ -72,7 +72,7 @@ class Seen:
 def test_a_batch_that_is_repeated_has_the_same_ids(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     """Cut after it was written; then run with another strategy and number of nodes, and by another exchange."""
     write(tmp_path / "in", PAIR.batches)
-    inputs, seen = frames(spark, tmp_path / "in", "ab"), Seen(cut=2)
+    inputs, seen = frames(spark, tmp_path / "in", "ab"), Recorder(cut=2)
     with pytest.raises(wm.WatersmeetError, match="connection was lost"):
         run(join_of(PAIR, inputs, identity=True).writeStream.foreachBatch(seen), tmp_path, exchange)
     other = "local" if exchange == "driver" else "driver"
@@ -84,7 +84,7 @@ def test_a_batch_that_is_repeated_has_the_same_ids(spark: SparkSession, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [PAIR, COUNTED], ids=["sliding", "count"])
+@pytest.mark.parametrize("case", [PAIR, COUNT_WINDOWS], ids=["sliding", "count"])
 def test_ids_do_not_depend_on_what_computes_them(
     spark: SparkSession, tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_ids_do_not_depend_on_what_computes_them(
         for exchange in ("driver", "local", "shuffle"):
             folder = tmp_path / f"{at}{exchange}"
             shutil.copytree(tmp_path / "checkpoint", folder / "checkpoint")
-            seen = Seen()
+            seen = Recorder()
             join = join_of(case, frames(spark, tmp_path / "in", "ab"), identity=True, strategy=strategy)
             run(join.writeStream.foreachBatch(seen), folder, exchange)
             kept.append(seen.upserted())
@@ -114,7 +114,7 @@ def test_two_checkpoints_have_no_id_in_common(spark: SparkSession, tmp_path: Pat
     write(tmp_path / "in", PAIR.batches)
     kept = []
     for name in ("one", "two"):
-        seen = Seen()
+        seen = Recorder()
         join = join_of(PAIR, frames(spark, tmp_path / "in", "ab"), identity=True)
         run(join.writeStream.foreachBatch(seen), tmp_path / name)
         kept.append(seen.upserted())

@@ -16,7 +16,7 @@ from tests.spark.test_metadata_joins import PLAIN, lives, plain
 from watersmeet.spark.api.join_query import JoinQuery
 
 pytestmark = pytest.mark.spark
-SHOWN = "a.k AS auction, b.id AS bid, b.k AS k, _time"
+SELECT = "a.k AS auction, b.id AS bid, b.k AS k, _time"
 KEY = wm.key("k")
 
 
@@ -30,7 +30,7 @@ def auctions(batches: int) -> list[dict[str, Any]]:
 
 def nested(
     inputs: Mapping[str, DataFrame],
-    select: str = SHOWN,
+    select: str = SELECT,
     told: str = "auction",
     spill: wm.Spill | None = None,
     **ends: Any,
@@ -51,7 +51,7 @@ def nested(
     )
 
 
-def found(folder: Path) -> list[tuple[int, int]]:
+def read_results(folder: Path) -> list[tuple[int, int]]:
     return sorted((row["bid"], row["c"]) for row in harness.read(folder / "out").to_pylist())
 
 
@@ -61,7 +61,7 @@ def expected(batches: int) -> list[tuple[int, int]]:
     return sorted((bid, number) for bid, k in bids for number, of in paid if of == k)
 
 
-def kept(query: JoinQuery) -> list[int]:
+def state_rows(query: JoinQuery) -> list[int]:
     """Return how many payments were kept after each batch: nothing ever lets results of the inner join go."""
     inner = [sum(p["inputRows"]["ab"] for p in query.progress[: at + 1]) for at in range(len(query.progress))]
     return [p["distinctRows"] - results for p, results in zip(query.progress, inner, strict=True)]
@@ -85,8 +85,8 @@ def test_payments_go_once_their_auction_is_over(
         join = nested(harness.frames(spark, tmp_path / "in", "abc"))
         writer = join.writeStream.option("punctuationPath", str(tmp_path / "said"))
         query = harness.run(writer, tmp_path, exchange)
-    assert found(tmp_path) == expected(8)
-    assert max(kept(query)) <= 10 and kept(query)[-1] < 16
+    assert read_results(tmp_path) == expected(8)
+    assert max(state_rows(query)) <= 10 and state_rows(query)[-1] < 16
     assert query.progress[-1]["promises"]["ab"]["marks"] > 0
     assert sum(p["deniedRows"] for p in query.progress) == 0
     assert all(sum(p[name] for p in query.progress) > 4 for name in ("punctuations", "punctuationsOut"))
@@ -118,9 +118,9 @@ def test_spilling_comes_and_goes_between_two_starts(spark: SparkSession, tmp_pat
             owed = query.progress[-1]["spilling"]["owedProbes"]
         paid += sum(p["paidRows"] for p in query.progress) if given is None else 0
     assert owed > 0 < paid
-    assert found(tmp_path) == expected(12)
+    assert read_results(tmp_path) == expected(12)
     assert sum(p["deniedRows"] for p in query.progress) == 0
-    assert kept(query)[-1] <= 10
+    assert state_rows(query)[-1] <= 10
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_spilling_comes_and_goes_between_two_starts(spark: SparkSession, tmp_pat
         pytest.param("a.k AS k, b.id AS bid, _time", "k", [(0,)], marks=pytest.mark.slow),
         pytest.param("b.k + 0 AS sum, b.id AS bid, B.k AS Auction, _time", "auction", [(2,)], marks=pytest.mark.slow),
         pytest.param("b.k + 0 AS auction, b.id AS bid, _time", "auction", [], marks=pytest.mark.slow),
-        pytest.param(SHOWN, "k", [(2,)], marks=pytest.mark.slow),
+        pytest.param(SELECT, "k", [(2,)], marks=pytest.mark.slow),
     ],
 )
 def test_what_is_shown_is_inherited(
@@ -140,8 +140,8 @@ def test_what_is_shown_is_inherited(
     join = nested(harness.frames(spark, tmp_path / "in", "abc"), select, told)
     assert [getattr(promise, "fields", ()) for promise in join.query.streams[0].constraints] == fields
     query = harness.run(join.writeStream, tmp_path, "driver")
-    assert found(tmp_path) == expected(6)
-    assert (kept(query)[-1] < 12) == bool(fields)
+    assert read_results(tmp_path) == expected(6)
+    assert (state_rows(query)[-1] < 12) == bool(fields)
     assert not store(tmp_path)
 
 
@@ -160,8 +160,8 @@ def test_ranges_from_a_frame_that_count_by_the_watermark(
     ends = wm.punctuations(frame=inputs["ends"], on={"k": wm.between("low", "high")}, time="ts")
     join = nested(inputs, punctuations=ends)
     query = harness.run(join.writeStream, tmp_path, "driver")
-    assert found(tmp_path) == expected(8)
-    assert kept(query)[-1] < 16 and sum(p["deniedRows"] for p in query.progress) == 0
+    assert read_results(tmp_path) == expected(8)
+    assert state_rows(query)[-1] < 16 and sum(p["deniedRows"] for p in query.progress) == 0
     join.explain()
     told = capsys.readouterr().out
     assert "punctuations: those of the join itself on ranges of ab.auction" in told

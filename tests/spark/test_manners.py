@@ -24,13 +24,13 @@ from watersmeet.spark.run.jobs import DESCRIPTION, job_description
 from watersmeet.state.store.places import store_of
 from watersmeet.testing import stream_batches, write_batches
 
-BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
+START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 @pytest.mark.spark
 def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
     def stream(name: str) -> Any:
-        times = [[BEGIN + timedelta(seconds=10 * cut + n) for n in range(3)] for cut in range(2)]
+        times = [[START + timedelta(seconds=10 * cut + n) for n in range(3)] for cut in range(2)]
         kind = pa.timestamp("us", "UTC")
         write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": pa.array(found, kind)}) for found in times])
         return wm.stream(name, stream_batches(spark, tmp_path / name), time="ts", window="30 seconds", delay="1 second")
@@ -73,7 +73,7 @@ def test_what_is_no_share(given: str) -> None:
 def test_nothing_holds_a_query_that_has_ended(spark: SparkSession, tmp_path: Path) -> None:
     """[!] Python holds what the JVM calls, and the JVM what Python refers to: a cycle that no collector sees."""
     for name in "ab":
-        times = pa.array([BEGIN + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
+        times = pa.array([START + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
         write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": times})])
     frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
     callbacks: Any = spark.sparkContext._gateway
@@ -127,7 +127,7 @@ class Listener(StreamingQueryListener):
 @pytest.mark.spark
 @pytest.mark.parametrize("exchange", ["driver", "local"])
 def test_a_listener_is_told_the_figures(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
-    listener, at = Listener(), pa.array([BEGIN + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
+    listener, at = Listener(), pa.array([START + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
     for name in "ab":
         write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": at})] * 2)
     frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}

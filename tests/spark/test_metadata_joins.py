@@ -187,7 +187,7 @@ def ends_and_keys(inputs: Mapping[str, DataFrame]) -> dict[str, dict[str, Any]]:
     }
 
 
-def told(batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def oracle_batches(batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The batches as the oracle takes them: punctuations of a frame of their own are rows of their stream."""
     blank = dict.fromkeys(SCHEMA.names)
     return [
@@ -217,7 +217,7 @@ def auctions(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
         schema=SCHEMA,
         promises=ends_and_keys,
     )
-    return case, replace(case, batches=told(batches))
+    return case, replace(case, batches=oracle_batches(batches))
 
 
 def punctuated(seed: int) -> list[dict[str, Any]]:
@@ -253,7 +253,7 @@ def test_punctuations_in_band_and_from_a_frame(spark: SparkSession, tmp_path: Pa
     assert sum(p["purgedRows"] for p in query.progress) > 0
 
 
-def test_promises_survive_a_restart_and_must_not_change(spark: SparkSession, tmp_path: Path) -> None:
+def test_constraints_survive_a_restart_and_must_not_change(spark: SparkSession, tmp_path: Path) -> None:
     batches = punctuated(12)
     case, reference = auctions(batches)
     for part, exchange, every in ((batches[:2], "driver", 1), (batches[2:], "local", 3)):
@@ -275,10 +275,10 @@ def test_promises_survive_a_restart_and_must_not_change(spark: SparkSession, tmp
 # -- auctions, bids and payments by UUID
 
 
-NAMED = pa.schema([("id", pa.int64()), ("ts", TIME), ("auction", pa.string()), ("end", pa.bool_())])
+TEXT_SCHEMA = pa.schema([("id", pa.int64()), ("ts", TIME), ("auction", pa.string()), ("end", pa.bool_())])
 
 
-def named(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any]]:
+def text_auctions(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any]]:
     """Auctions named by UUIDs, some of which begin alike, with bids, an end and a payment; some rows are denied."""
     rng = random.Random(seed)
     made: list[dict[str, Any]] = [{name: [] for name in "abp"} for _ in range(batches)]
@@ -299,10 +299,10 @@ def test_auctions_bids_and_payments_by_uuid(spark: SparkSession, tmp_path: Path,
     keys = {"constraints": [wm.key("auction")]}
     case = Case(
         [stream("a", key), stream("b", ends), stream("p", key)],
-        named(5),
+        text_auctions(5),
         "a.auction = b.auction AND a.auction = p.auction",
         lambda a, b, p: a["auction"] == b["auction"] == p["auction"],
-        schema=NAMED,
+        schema=TEXT_SCHEMA,
         promises=lambda inputs: {
             "a": keys,
             "b": {"punctuations": wm.punctuations(flag="end", on="auction")},

@@ -32,14 +32,16 @@ def move(mover: Mover, source: Path, *names: str, system: pafs.FileSystem = LOCA
     mover.finish()
 
 
-def held(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_what_is_gone_was_moved(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         move(Mover((LOCAL, str(tmp_path / "to")), durable=True), source, "x", "y")
-    assert held(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and held(source) == {} and not caplog.messages
+    assert (
+        read_files(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and read_files(source) == {} and not caplog.messages
+    )
 
 
 def test_what_is_where_it_was_meant_to_go_is_not_missed(
@@ -48,7 +50,7 @@ def test_what_is_where_it_was_meant_to_go_is_not_missed(
     """The output's path has changed since; the last batch is delivered again at every start."""
     move(Mover((LOCAL, str(tmp_path / "old"))), source, "x")
     move(Mover((LOCAL, str(tmp_path / "new")), before=lambda: (LOCAL, str(tmp_path / "old"))), source, "x")
-    assert not caplog.messages and held(tmp_path / "old") == {"k=x/x": "x"}
+    assert not caplog.messages and read_files(tmp_path / "old") == {"k=x/x": "x"}
 
 
 def test_what_is_nowhere_is_told(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -88,19 +90,19 @@ def test_another_disk(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(origin: str, target: str) -> None:
         if os.path.dirname(origin) != os.path.dirname(target):
             raise OSError(errno.EXDEV, "Invalid cross-device link")
-        assert held(source) and Path(origin).read_text() == os.path.basename(target)
+        assert read_files(source) and Path(origin).read_text() == os.path.basename(target)
         rename(origin, target)
 
     monkeypatch.setattr(os, "replace", refuse)
     mover = Mover((LOCAL, str(tmp_path / "to")), durable=True)
     mover.move((LOCAL, str(source)), "x", "x")
-    assert held(source) == {"x": "x", "y": "y"}
+    assert read_files(source) == {"x": "x", "y": "y"}
     mover.finish()
-    assert held(source) == {"y": "y"} and held(tmp_path / "to") == {"x": "x"}
+    assert read_files(source) == {"y": "y"} and read_files(tmp_path / "to") == {"x": "x"}
     monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
     with pytest.raises(OSError, match="No space left"):
         move(mover, source, "y")
-    assert held(source) == {"y": "y"}
+    assert read_files(source) == {"y": "y"}
 
 
 @pytest.mark.parametrize("disk", ["another disk", "another file system"])
@@ -149,14 +151,14 @@ def test_other_file_systems(source: Path, tmp_path: Path) -> None:
     far, to = pafs.SubTreeFileSystem(str(tmp_path), LOCAL), tmp_path / "to"
     mover = Mover((far, "to"))
     mover.move((LOCAL, str(source)), "x", "x")
-    assert held(to) == {"x": "x"} and held(source) == {"x": "x", "y": "y"}
+    assert read_files(to) == {"x": "x"} and read_files(source) == {"x": "x", "y": "y"}
     Mover((far, "to")).move((LOCAL, str(source)), "x", "x")  # cut before it was removed
     mover.finish()
-    assert held(to) == {"x": "x"} and held(source) == {"y": "y"}
+    assert read_files(to) == {"x": "x"} and read_files(source) == {"y": "y"}
     (to / "staged").mkdir()
     (to / "staged" / "z").write_text("z")
     mover.move((far, "to"), "staged/z", "z")
-    assert held(to) == {"x": "x", "z": "z"}
+    assert read_files(to) == {"x": "x", "z": "z"}
 
 
 def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
         was, now = (Location(str(tmp_path / name), str(tmp_path / name)) for name in (old, new))
         delivery = Delivery("path", (was.spark, was.arrow), ((f"{STAGING}/owner-b0/p", "part-b0-x"),))
         Folder(now, "path", "owner").deliver(delivery, Location(str(tmp_path), str(tmp_path)))
-        assert held(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
+        assert read_files(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
 
 
 def own_delivery(folder: Path, source: str = f"{STAGING}/owner-b0-run/p", target: str = "part-b0-owner-x") -> Delivery:
@@ -181,7 +183,7 @@ def test_an_output_that_is_gone_gets_the_files_of_its_last_batch(tmp_path: Path)
     (tmp_path / STAGING / "owner-b0-run" / "p").write_text("p")
     outputs = Outputs(FrameSink(lambda frame, batch: None), plain=True, owner="owner")
     outputs.deliver([own_delivery(tmp_path)], Location(str(tmp_path), str(tmp_path)))
-    assert held(tmp_path) == {"part-b0-owner-x": "p"}
+    assert read_files(tmp_path) == {"part-b0-owner-x": "p"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_only_files_of_its_own_are_delivered(tmp_path: Path, gone: bool, source:
     deliveries = [own_delivery(tmp_path, "results/fine"), own_delivery(tmp_path, source, target)]
     with pytest.raises(StateError, match="are not names of this checkpoint's files; restore the manifest or start"):
         Outputs(own, plain=True, owner="owner").deliver(deliveries, place)
-    assert held(tmp_path) == {"results/fine": "fine", source: "p"}
+    assert read_files(tmp_path) == {"results/fine": "fine", source: "p"}
 
 
 def test_a_batch_that_another_run_has_done_is_taken_back(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def streams(spark: SparkSession, folder: Path, names: str) -> list[Any]:
     return [wm.stream(name, inputs[name], time="ts", window="10 seconds", delay="0 seconds") for name in names]
 
 
-def missed(progress: Any, stream: str) -> dict[str, Any]:
+def near_misses_of(progress: Any, stream: str) -> dict[str, Any]:
     """The near-misses of the only hop to a stream at which something was tested, by conjunct."""
     hops = [hop["tests"][1:] for hop in progress["funnel"] if hop["stream"] == stream and hop["tests"][1:]]
     return {test["name"]: test["missed"] for tests in hops for test in tests}
@@ -57,7 +57,7 @@ def test_progress_and_explain_show_them(
     join = wm.join(a, b, where=f"abs(a.x - b.x) < 5 AND alike(a.x, b.x) AND {SPARKS}", predicates=[alike])
     query = harness.run(join.writeStream.option("nearMisses", 3), tmp_path, exchange)
     assert harness.results(tmp_path, "ab") == {((1, 11), EPOCH + 2 * SECOND): 1}
-    assert missed(query.progress[0], "a") == {
+    assert near_misses_of(query.progress[0], "a") == {
         "abs(a.x - b.x) < 5": [{"abs(a.x - b.x)": "38.0", "a": at(1, x="40.0"), "b": at(2, x="2.0")}],
         "alike(a.x, b.x)": [{"a": at(0, x="0.0"), "b": at(3, x="1.0")}],
     }
@@ -80,9 +80,9 @@ def test_joins_within_and_what_spark_computes(spark: SparkSession, tmp_path: Pat
     outer = wm.join(wm.stream("ab", pairs, window="10 seconds"), c, where="soundex(ab.k) = c.k", select="c.id")
     query = harness.run(outer.writeStream.option("nearMisses", 1), tmp_path)
     assert [found["id"] for found in harness.read(tmp_path / "out").to_pylist()] == [22, 22]
-    (inner,) = missed(query.progress[0]["inner"]["ab"], "a").values()
+    (inner,) = near_misses_of(query.progress[0]["inner"]["ab"], "a").values()
     assert len(inner) == 1 and inner[0]["a"]["x"] == "40.0"
-    (miss,) = missed(query.progress[0], "ab")["soundex(ab.k) = c.k"]
+    (miss,) = near_misses_of(query.progress[0], "ab")["soundex(ab.k) = c.k"]
     assert miss["soundex(ab.k)"] == "K000" and miss["c"] == at(4, k="k") and [*miss["ab"]] == ["_time"]
 
 

@@ -22,7 +22,7 @@ def _rows(batches: Any, name: str) -> list[dict[str, Any]]:
     return [{**row, "ts": micros(row["ts"])} for batch in batches for row in batch[name]]
 
 
-def _joined(
+def _run_join(
     left: list[dict[str, Any]], right: list[dict[str, Any]], sizes: tuple[int, int], width: float
 ) -> list[dict[str, Any]]:
     """The results of a band join of two inputs as rows: ids, values of the right one, and the time T."""
@@ -69,8 +69,8 @@ def test_a_linear_plan(spark: SparkSession, tmp_path: Path, exchange: str) -> No
         select="ab.l, ab.r, c.id AS c",
     )
     found, progress = _run(outer, tmp_path, exchange)
-    inner = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
-    wanted = _joined(inner, _rows(batches, "c"), (10, 10), 2)
+    inner = _run_join(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    wanted = _run_join(inner, _rows(batches, "c"), (10, 10), 2)
     assert found == Counter((*row["id"][0], row["id"][1]) for row in wanted)
     assert len(wanted) > 20
     assert progress[-1]["outputRows"] >= 0
@@ -93,9 +93,9 @@ def test_a_bushy_plan_survives_a_restart(spark: SparkSession, tmp_path: Path) ->
     run()
     harness.write(tmp_path / "in", batches[2:])
     found = run()
-    left = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
-    right = _joined(_rows(batches, "c"), _rows(batches, "d"), (10, 10), 2)
-    wanted = _joined(left, right, (10, 10), 2)
+    left = _run_join(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    right = _run_join(_rows(batches, "c"), _rows(batches, "d"), (10, 10), 2)
+    wanted = _run_join(left, right, (10, 10), 2)
     assert found == Counter((*row["id"][0], *row["id"][1]) for row in wanted)
     assert len(wanted) > 20
 
@@ -132,8 +132,8 @@ def test_static_joins_nest(spark: SparkSession, tmp_path: Path) -> None:
         select="ab.l, ab.r, c.id AS c",
     )
     found = Counter(tuple(row) for row in outer.toDF().collect())
-    inner = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
-    assert found == Counter((*r["id"][0], r["id"][1]) for r in _joined(inner, _rows(batches, "c"), (10, 10), 2))
+    inner = _run_join(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    assert found == Counter((*r["id"][0], r["id"][1]) for r in _run_join(inner, _rows(batches, "c"), (10, 10), 2))
 
 
 def test_an_inner_join_without_its_time_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_the_time_of_a_nested_join_may_be_a_members(spark: SparkSession, tmp_pat
     )
     found, progress = _run(outer, tmp_path, "driver")
     times = {row["id"]: row["ts"] for row in _rows(batches, "a")}
-    results = [{**r, "ts": times[r["id"][0]]} for r in _joined(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
-    wanted = _joined(results, _rows(batches, "c"), (10, 20), 2)
+    results = [{**r, "ts": times[r["id"][0]]} for r in _run_join(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
+    wanted = _run_join(results, _rows(batches, "c"), (10, 20), 2)
     assert found == Counter((*row["id"][0], row["id"][1]) for row in wanted)
     assert len(wanted) > 20 and sum(p["lateRows"] for p in progress) == 0
     latest = [min(max(row["ts"] for row in _rows(batches, n)) for n in "ab"), max(r["ts"] for r in _rows(batches, "c"))]
@@ -198,7 +198,7 @@ def test_a_nested_join_on_another_time_needs_a_delay_and_has_it(spark: SparkSess
     )
     found, progress = _run(outer, tmp_path, "driver")
     times = {row["id"]: row["ts"] - 30 * SECOND for row in _rows(batches, "a")}
-    results = [{**r, "ts": times[r["id"][0]]} for r in _joined(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
+    results = [{**r, "ts": times[r["id"][0]]} for r in _run_join(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
     wanted = [
         (*r["id"], row["id"])
         for r, row in product(results, _rows(batches, "c"))

@@ -134,7 +134,7 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "id long, ts timestamp, s string, xs array<int>, p struct<x: int, y: int>")
 
 
-def joined(frame: DataFrame, select: str) -> wm.Join:
+def make_join(frame: DataFrame, select: str) -> wm.Join:
     streams = [wm.stream("a", frame, time="ts"), wm.stream("b", frame.withColumnRenamed("s", "only"), time="ts")]
     return wm.join(*streams, select=select)
 
@@ -146,8 +146,8 @@ def escaped(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset("spark.sql.parser.escapedStringLiterals")
 
 
-def computed(frame: DataFrame, select: str) -> dict[str, Any]:
-    (row,) = joined(frame, select).toDF().collect()
+def output_of(frame: DataFrame, select: str) -> dict[str, Any]:
+    (row,) = make_join(frame, select).toDF().collect()
     return dict(row.asDict(recursive=True))
 
 
@@ -168,12 +168,12 @@ def computed(frame: DataFrame, select: str) -> dict[str, Any]:
     ],
 )
 def test_spark_computes_what_it_parsed(frame: DataFrame, text: str, wanted: dict[str, Any]) -> None:
-    assert computed(frame, text) == wanted
+    assert output_of(frame, text) == wanted
 
 
 @pytest.mark.usefixtures("escaped")
 def test_escaped_string_literals_are_the_sessions(frame: DataFrame) -> None:
-    assert computed(frame, r"'a\tb' AS t, '\d\\' AS d") == {"t": r"a\tb", "d": r"\d\\"}
+    assert output_of(frame, r"'a\tb' AS t, '\d\\' AS d") == {"t": r"a\tb", "d": r"\d\\"}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_spark_would_not_compute_row_by_row(
     frame: DataFrame, text: str, problem: str, underlined: str | None
 ) -> None:
     with pytest.raises(SqlError) as caught:
-        joined(frame, text)
+        make_join(frame, text)
     assert problem in caught.value.problem
     if underlined is not None:
         start, end = caught.value.span
@@ -204,4 +204,4 @@ def test_what_spark_would_not_compute_row_by_row(
 
 
 def test_a_window_of_time_is_a_value_of_each_row(frame: DataFrame) -> None:
-    assert list(computed(frame, "window(a.ts, '1 minute').start AS w")) == ["w"]
+    assert list(output_of(frame, "window(a.ts, '1 minute').start AS w")) == ["w"]

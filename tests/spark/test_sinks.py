@@ -52,12 +52,12 @@ def flat(inputs: dict[str, DataFrame]) -> wm.Join:
     return join_of(CASE, inputs, select=SELECT)
 
 
-def wanted() -> Counter[Any]:
+def expected_results() -> Counter[Any]:
     rows = {row["id"]: row for batch in CASE.batches for found in batch.values() for row in found}
     return Counter((a, b, rows[a]["k"]) for (a, b), _ in expected(CASE).results.elements())
 
 
-def found(frame: DataFrame) -> Counter[Any]:
+def rows_of(frame: DataFrame) -> Counter[Any]:
     return Counter((row.a, row.b, row.k) for row in frame.collect())
 
 
@@ -75,7 +75,7 @@ def test_files_of_each_kind_in_folders_by_column(
     files = {path.name for path in out.rglob("*") if path.is_file()} - {"_common_metadata"}
     assert all(name.startswith(("part-b0-", "part-b1-")) for name in files)
     read = spark.read.schema("a long, b long, k string").format(format).load(str(out))
-    assert found(read) == wanted()
+    assert rows_of(read) == expected_results()
 
 
 def test_names_of_formats_and_options_are_looked_up_as_spark_does(flat: wm.Join, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_csv_with_options(spark: SparkSession, flat: wm.Join, tmp_path: Path) ->
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert all(path.read_text().startswith("a|b|k\n") for path in files)
     assert (
-        found(spark.read.csv(str(tmp_path / "out"), header=True, sep="|", schema="a long, b long, k string"))
-        == wanted()
+        rows_of(spark.read.csv(str(tmp_path / "out"), header=True, sep="|", schema="a long, b long, k string"))
+        == expected_results()
     )
 
 
@@ -119,7 +119,7 @@ def test_each_batch_is_materialised_before_user_code_sees_it(flat: wm.Join, tmp_
 
     run(flat.writeStream.foreachBatch(consume), tmp_path, exchange)
     assert batches == [0, 1]
-    assert Counter((row.a, row.b, row.k) for row in rows) == wanted()
+    assert Counter((row.a, row.b, row.k) for row in rows) == expected_results()
 
 
 def test_foreach_batch_that_ignores_a_frame_loses_nothing(flat: wm.Join, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_foreach_batch_that_ignores_a_frame_loses_nothing(flat: wm.Join, tmp_pat
             rows.extend(frame.collect())
 
     query = run(flat.writeStream.foreachBatch(consume), tmp_path)
-    assert sum(p["outputRows"] for p in query.progress) == wanted().total()
+    assert sum(p["outputRows"] for p in query.progress) == expected_results().total()
     assert len(rows) == query.progress[1]["outputRows"] > 0
 
 
@@ -140,7 +140,7 @@ def test_a_table(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
     writer = flat.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     try:
         writer.toTable("joined", path=str(tmp_path / "table")).awaitTermination()
-        assert found(spark.table("joined")) == wanted()
+        assert rows_of(spark.table("joined")) == expected_results()
     finally:
         spark.sql("DROP TABLE IF EXISTS joined")
 
@@ -148,7 +148,7 @@ def test_a_table(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
 def test_memory_and_names(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
     writer = flat.writeStream.format("memory").queryName("remembered").outputMode("append")
     query = run(writer, tmp_path)
-    assert found(spark.table("remembered")) == wanted()
+    assert rows_of(spark.table("remembered")) == expected_results()
     assert query.name == "remembered" and not query.isActive and query.exception() is None
 
 

@@ -23,7 +23,7 @@ Join = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def joined(spark: SparkSession) -> Join:
+def make_join(spark: SparkSession) -> Join:
     frame = spark.range(3).selectExpr(*COLUMNS).localCheckpoint()
 
     def join(where: str) -> list[tuple[int, int]]:

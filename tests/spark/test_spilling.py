@@ -136,7 +136,7 @@ def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path,
     batches = cuts(7, "abc", batches=4)
     harness.write(tmp_path / "in", batches)
 
-    def joined(spill: wm.Spill | None) -> wm.Join:
+    def make_join(spill: wm.Spill | None) -> wm.Join:
         inputs = frames(spark, tmp_path / "in", "abc")
         window: Any = {"window": "10 seconds", "delay": "5 seconds", "time": "ts"}
         inner = wm.join(
@@ -149,7 +149,7 @@ def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path,
 
     found = {}
     for name, spill in (("plain", None), ("spilled", wm.Spill(memory=1, partitions=4, oldest="1 hour"))):
-        query = harness.run(joined(spill).writeStream, tmp_path / name)
+        query = harness.run(make_join(spill).writeStream, tmp_path / name)
         found[name] = sorted(map(str, harness.read(tmp_path / name / "out").to_pylist()))
     assert found["spilled"] == found["plain"] and len(found["plain"]) > 50
     assert sum(p["paidRows"] for p in query.progress) > 0
@@ -253,18 +253,18 @@ def test_a_number_is_never_used_for_other_rows(spark: SparkSession, tmp_path: Pa
     harness.write(tmp_path / "in", case.batches)
     sink = Once(fails=3)
 
-    def started(spill: wm.Spill | None) -> Any:
+    def start_query(spill: wm.Spill | None) -> Any:
         inputs = frames(spark, tmp_path / "in", case.names)
         join = join_of(case, inputs, select="a.id AS a, b.id AS b", spill=spill)
         writer = join.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(sink)
         return writer.trigger(availableNow=True).start()
 
-    query = started(TIGHT)
+    query = start_query(TIGHT)
     with pytest.raises(wm.StateError, match="after it was written"):
         query.awaitTermination()
     with suppress(wm.StateError):  # if something is owed: the query has stopped
         query.stop(settle=True)
-    query = started(TIGHT if later == "settle" else later)
+    query = start_query(TIGHT if later == "settle" else later)
     if later == "settle":
         query.settle()
     query.awaitTermination()

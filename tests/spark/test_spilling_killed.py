@@ -20,7 +20,7 @@ MOMENTS = 10
 """A program is killed after so many steps at most; one that had less to do has ended before."""
 
 
-def written(folder: Path) -> Counter[tuple[int, ...]]:
+def read_results(folder: Path) -> Counter[tuple[int, ...]]:
     return Counter(tuple(row.values()) for row in harness.read(folder / "out").to_pylist())
 
 
@@ -56,8 +56,8 @@ def test_killed_at_any_moment(spark: SparkSession, tmp_path: Path, plan: str) ->
     assert said[-1] == "done"
     query = started(spark, tmp_path / "in", tmp_path / "plain", plan, "driver")
     query.awaitTermination()
-    wanted = written(tmp_path / "plain")
-    assert written(tmp_path) == wanted and wanted.total() > 100
+    wanted = read_results(tmp_path / "plain")
+    assert read_results(tmp_path) == wanted and wanted.total() > 100
     print(f"{plan}: {dict(ended)}, {wanted.total()} results")
     assert ended["batch"] and ended["round"] and ended["batch"] + ended["round"] >= KILLS
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 KIND = "id long, ts timestamp, zone int"
 
 
-def came(spark: SparkSession, folder: Path, *rows: tuple[int, int, int]) -> None:
+def write_rows(spark: SparkSession, folder: Path, *rows: tuple[int, int, int]) -> None:
     """Let rows of (id, second, zone) come."""
     made = [(at, datetime(2024, 1, 1, 0, 0, second), zone) for at, second, zone in rows]
     spark.createDataFrame(made, KIND).coalesce(1).write.mode("append").parquet(str(folder))
@@ -27,7 +27,7 @@ def zones(spark: SparkSession, *names: str) -> DataFrame:
     return spark.createDataFrame(list(enumerate(names)), "zone int, name string")
 
 
-def ran(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
+def run_join(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
     """Run a join over what is there, and return its results."""
     writer = join.writeStream.option("checkpointLocation", folder / "ck").option("exchange", exchange)
     query = writer.option("latePath", folder / "late").trigger(availableNow=True).start(str(folder / "out"))
@@ -39,7 +39,7 @@ def ran(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
 
 def test_a_table_is_read_once_and_kept(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "in"
-    came(spark, folder, (1, 1, 0), (2, 2, 1), (3, 3, 7))
+    write_rows(spark, folder, (1, 1, 0), (2, 2, 1), (3, 3, 7))
 
     def join(*names: str) -> wm.Join:
         source = spark.readStream.schema(KIND).parquet(str(folder))
@@ -49,15 +49,15 @@ def test_a_table_is_read_once_and_kept(spark: SparkSession, tmp_path: Path, caps
     first = join("north", "south", "closed")
     first.explain()
     assert "zones: a table, read once" in capsys.readouterr().out
-    found = ran(first, tmp_path)
+    found = run_join(first, tmp_path)
     assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south")]
     assert found[0].asDict(True) == {
         "a": {"id": 1, "ts": datetime(2024, 1, 1, 0, 0, 1), "zone": 0},
         "zones": {"zone": 0, "name": "north"},
         "_time": datetime(2024, 1, 1, 0, 0, 1),
     }
-    came(spark, folder, (4, 59, 1), (5, 59, 3))
-    found = ran(join("NORTH", "SOUTH", "closed", "west"), tmp_path, "shuffle")  # what it is now does not matter
+    write_rows(spark, folder, (4, 59, 1), (5, 59, 3))
+    found = run_join(join("NORTH", "SOUTH", "closed", "west"), tmp_path, "shuffle")  # what it is now does not matter
     assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south"), (4, "south")]
 
 
@@ -66,7 +66,7 @@ def test_a_table_is_read_for_each_batch(
     spark: SparkSession, tmp_path: Path, exchange: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, place = tmp_path / "in", str(tmp_path / "zones")
-    came(spark, folder, (1, 1, 0), (2, 2, 1))
+    write_rows(spark, folder, (1, 1, 0), (2, 2, 1))
     zones(spark, "north", "south").coalesce(1).write.parquet(place)
 
     def join() -> wm.Join:
@@ -78,13 +78,13 @@ def test_a_table_is_read_for_each_batch(
     made = join()
     made.explain()
     assert "zones: a table, read for each batch" in capsys.readouterr().out
-    assert ran(made, tmp_path, exchange) == [(1, 2, "north")]
+    assert run_join(made, tmp_path, exchange) == [(1, 2, "north")]
     zones(spark, "North", "South").coalesce(1).write.mode("overwrite").parquet(place)  # its files are others now
-    came(spark, folder, (3, 3, 1))
-    assert ran(made, tmp_path, exchange) == [(1, 2, "north"), (2, 3, "South")]  # what is there stays as it is
+    write_rows(spark, folder, (3, 3, 1))
+    assert run_join(made, tmp_path, exchange) == [(1, 2, "north"), (2, 3, "South")]  # what is there stays as it is
     zones(spark, "NORTH", "SOUTH").coalesce(1).write.mode("append").parquet(place)
-    came(spark, folder, (4, 4, 0))
-    found = ran(join(), tmp_path, exchange)  # after a restart
+    write_rows(spark, folder, (4, 4, 0))
+    found = run_join(join(), tmp_path, exchange)  # after a restart
     assert found == [(1, 2, "north"), (2, 3, "South"), (3, 4, "SOUTH"), (3, 4, "South")]
 
 
@@ -98,41 +98,41 @@ def test_a_table_that_loses_a_column(spark: SparkSession, tmp_path: Path, format
         known.write.format(format).option("header", True).mode("overwrite").save(place)
 
     write("zone", "name", "zone + 1 AS size")
-    came(spark, tmp_path / "in", (1, 1, 0))
+    write_rows(spark, tmp_path / "in", (1, 1, 0))
     source = spark.readStream.schema(KIND).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
     found = spark.read.option("header", True).option("inferSchema", True).format(format).load(place)
     table = wm.table("zones", found, refresh=True)
     a = wm.stream("a", source, time="ts", window="1 minute")
     made = wm.join(a, table, where="a.zone = zones.zone", select="a.id, name")
-    assert ran(made, tmp_path) == [(1, "north")]
+    assert run_join(made, tmp_path) == [(1, "north")]
     write("zone", "name")  # nobody reads the size
-    came(spark, tmp_path / "in", (2, 2, 1))
-    assert ran(made, tmp_path) == [(1, "north"), (2, "south")]
+    write_rows(spark, tmp_path / "in", (2, 2, 1))
+    assert run_join(made, tmp_path) == [(1, "north"), (2, "south")]
     write("zone", "zone + 1 AS size")
-    came(spark, tmp_path / "in", (3, 3, 1))
+    write_rows(spark, tmp_path / "in", (3, 3, 1))
     with pytest.raises(wm.StateError, match=r"Table 'zones' has lost the column 'name' since the join first read it"):
-        ran(made, tmp_path)
+        run_join(made, tmp_path)
     write("zone", "name", "zone AS more")
-    assert ran(made, tmp_path) == [(1, "north"), (2, "south"), (3, "south")]
+    assert run_join(made, tmp_path) == [(1, "north"), (2, "south"), (3, "south")]
 
 
 def test_a_table_that_is_read_once_is_not_one_that_is_read_for_each_batch(spark: SparkSession, tmp_path: Path) -> None:
-    came(spark, tmp_path / "in", (1, 1, 0))
+    write_rows(spark, tmp_path / "in", (1, 1, 0))
     source = spark.readStream.schema(KIND).parquet(str(tmp_path / "in"))
 
     def join(refresh: bool) -> wm.Join:
         a, z = wm.stream("a", source, time="ts", window="1 minute"), zones(spark, "north")
         return wm.join(a, wm.table("zones", z, refresh=refresh), where="a.zone = zones.zone", select="a.id, name")
 
-    assert ran(join(False), tmp_path) == [(1, "north")]
+    assert run_join(join(False), tmp_path) == [(1, "north")]
     with pytest.raises(wm.WatersmeetError, match="refresh of 'zones'"):
-        ran(join(True), tmp_path)
+        run_join(join(True), tmp_path)
 
 
 def test_what_left_beside_a_table_is_not_said_to_be_missing(spark: SparkSession, tmp_path: Path) -> None:
-    came(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
-    came(spark, tmp_path / "in", (3, 3, 0))
-    came(spark, tmp_path / "in", (4, 4, 0))
+    write_rows(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
+    write_rows(spark, tmp_path / "in", (3, 3, 0))
+    write_rows(spark, tmp_path / "in", (4, 4, 0))
     source = spark.readStream.schema(KIND).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
     table = wm.table("zones", zones(spark, "north", "south"))
     made = wm.join(wm.stream("a", source, time="ts"), table, where="a.zone <= zones.zone", select="a.id, zones.name")
@@ -146,7 +146,7 @@ def test_what_left_beside_a_table_is_not_said_to_be_missing(spark: SparkSession,
 
 
 def test_why_waits_for_no_rows_of_tables(spark: SparkSession, tmp_path: Path) -> None:
-    came(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
+    write_rows(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
     source = spark.readStream.schema(KIND).parquet(str(tmp_path / "in"))
     a, z = wm.stream("a", source, time="ts", window="1 minute"), wm.table("zones", zones(spark, "north"))
     cases: dict[str, list[tuple[int, bool | None, str]]] = {
@@ -168,13 +168,13 @@ def test_why_waits_for_no_rows_of_tables(spark: SparkSession, tmp_path: Path) ->
 
 def test_tables_of_joins_within_others(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "in"
-    came(spark, folder, (1, 1, 0), (2, 2, 1))
+    write_rows(spark, folder, (1, 1, 0), (2, 2, 1))
     source = spark.readStream.schema(KIND).parquet(str(folder))
     a, z = wm.stream("a", source, time="ts", window="10 seconds"), wm.table("zones", zones(spark, "north", "south"))
     inner = wm.join(a, z, where="a.zone = zones.zone", select="a.id, zones.*, _time")
     signs = wm.table("signs", spark.createDataFrame([("north", "N"), ("south", "S")], "name string, sign string"))
     outer = wm.join(wm.stream("i", inner, window="10 seconds"), signs, where="i.name = signs.name", select="i.id, sign")
-    assert ran(outer, tmp_path) == [(1, "N"), (2, "S")]
+    assert run_join(outer, tmp_path) == [(1, "N"), (2, "S")]
 
 
 def test_a_table_among_static_frames(spark: SparkSession) -> None:

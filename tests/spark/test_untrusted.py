@@ -155,7 +155,7 @@ def test_nothing_but_a_join(define: Define, text: str) -> None:
     assert "\tat " not in str(caught.value)
 
 
-TAKEN = [
+ALLOWED = [
     "SELECT a.id, b.s AS other FROM a, b WHERE a.id < b.id AND near(a.id, b.id)",
     "SELECT * FROM a [RANGE 10 SECONDS], b [ROWS 5] WHERE lower(trim(a.s)) = b.s OR a.s LIKE concat(b.s, '%')",
     "SELECT upper(a.s) || '-' || b.s AS x, CASE WHEN a.id > 1 THEN 'many' ELSE 'few' END AS y, _time FROM a, b",
@@ -178,7 +178,7 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize("text", TAKEN)
+@pytest.mark.parametrize("text", ALLOWED)
 def test_what_computes_is_taken(define: Define, text: str) -> None:
     assert define(text).schema is not None
 

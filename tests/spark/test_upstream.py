@@ -43,7 +43,7 @@ def paired(frame: DataFrame, other: DataFrame) -> DataFrame:
 
 
 def test_stateful_operators_before_a_join(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
-    def joined(read: Callable[[str], DataFrame], complete: str = "true") -> wm.Join:
+    def make_join(read: Callable[[str], DataFrame], complete: str = "true") -> wm.Join:
         frames = {
             "a": last_maxima(read("a")).where(complete),
             "b": once(read("b")),
@@ -59,11 +59,11 @@ def test_stateful_operators_before_a_join(spark: SparkSession, folder: Path, tmp
         return spark.read.schema(SCHEMA).parquet(f"{folder}/{name}")
 
     where = {"path": f"{tmp_path}/out", "checkpointLocation": f"{tmp_path}/state"}
-    query = joined(streaming).writeStream.format("parquet").options(**where).trigger(availableNow=True).start()
+    query = make_join(streaming).writeStream.format("parquet").options(**where).trigger(availableNow=True).start()
     query.awaitTermination()
     latest = static("a").selectExpr("max(ts) - interval 5 seconds AS mark").first()
     assert latest is not None
-    wanted = joined(static, f"ts <= timestamp'{latest.mark}'").toDF().collect()
+    wanted = make_join(static, f"ts <= timestamp'{latest.mark}'").toDF().collect()
     assert len(wanted) > 50
     assert Counter(spark.read.parquet(f"{tmp_path}/out").collect()) == Counter(wanted)
 

@@ -45,7 +45,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return spark.createDataFrame(rows(0), SCHEMA), spark.createDataFrame(rows(3), SCHEMA)
 
 
-def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.Join:
+def make_join(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.Join:
     streams = [wm.stream(name, frame, time="ts", window=window) for name, frame in zip("ab", frames, strict=True)]
     return wm.join(*streams, where=where, select="a.id AS a, b.id AS b", strategy=wm.PSP(2), **more)
 
@@ -146,7 +146,7 @@ def sparks(frames: tuple[DataFrame, DataFrame]) -> dict[str, list[tuple[int, int
 def test_conditions_mean_what_they_do_in_spark(
     frames: tuple[DataFrame, DataFrame], sparks: dict[str, list[tuple[int, int]]], where: str
 ) -> None:
-    assert answers(joined(frames, where).toDF()) == sparks[where]
+    assert answers(make_join(frames, where).toDF()) == sparks[where]
 
 
 @pytest.mark.parametrize("where", ALONE)
@@ -154,7 +154,7 @@ def test_conditions_that_are_asked_alone(frames: tuple[DataFrame, DataFrame], wh
     spark = frames[0].sparkSession
     spark.conf.set("spark.sql.ansi.enabled", ALONE[where])
     try:
-        assert answers(joined(frames, where).toDF()) == by_spark(frames, where)
+        assert answers(make_join(frames, where).toDF()) == by_spark(frames, where)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
 
@@ -177,7 +177,7 @@ def test_functions_of_the_users_own(spark: SparkSession) -> None:
         "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 1",
         "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 7",
     ):
-        assert answers(joined(frames, where).toDF()) == by_spark(frames, where), where
+        assert answers(make_join(frames, where).toDF()) == by_spark(frames, where), where
 
 
 @wm.predicate(form="pair")
@@ -197,7 +197,7 @@ def near(x: float, y: float) -> bool:
 def test_python_predicates_among_what_spark_decides(
     frames: tuple[DataFrame, DataFrame], where: str, holds: str
 ) -> None:
-    assert answers(joined(frames, where, predicates=[near]).toDF()) == by_spark(frames, holds)
+    assert answers(make_join(frames, where, predicates=[near]).toDF()) == by_spark(frames, holds)
 
 
 GUARDED = [
@@ -224,7 +224,7 @@ def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], wher
         guarded = "a.n <> 0 AND regexp_like(a.s, b.p) AND 1 / a.n >= b.n"
     if where.startswith(("a.n < 0", "a.n = 99")):  # Spark itself computes the constant too early
         guarded = "false"
-    assert answers(joined(frames, where).toDF()) == by_spark(frames, guarded)
+    assert answers(make_join(frames, where).toDF()) == by_spark(frames, guarded)
 
 
 MAPS = {
@@ -259,16 +259,16 @@ def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame],
     where = f"cardinality({made}) = 2 AND element_at({made}, {a}) IS NULL"
     wanted = by_spark(keys, f"CASE WHEN a.s <> b.s THEN {where} ELSE false END")
     assert wanted == [(1, 1), (1, 3), (4, 2), (4, 3), (5, 1), (5, 2)]
-    assert answers(joined(keys, f"a.s <> b.s AND {where}", untrusted=untrusted).toDF()) == wanted
+    assert answers(make_join(keys, f"a.s <> b.s AND {where}", untrusted=untrusted).toDF()) == wanted
 
     pairs = keys[0].crossJoin(keys[1].select(F.col("s").alias("u"))).coalesce(1)
     made = MAPS[call].format(x="a.s", y="a.u")
     where = f"element_at({made}, {c}) = b.n"
     wanted = by_spark([pairs, keys[1]], f"CASE WHEN a.s <> a.u THEN {where} ELSE false END")
     assert wanted
-    assert answers(joined([pairs, keys[1]], f"{where} AND a.s <> a.u", untrusted=untrusted).toDF()) == wanted
+    assert answers(make_join([pairs, keys[1]], f"{where} AND a.s <> a.u", untrusted=untrusted).toDF()) == wanted
     with pytest.raises(Exception, match="an error when Spark computed"):
-        joined([pairs, keys[1]], where, untrusted=untrusted).toDF().collect()
+        make_join([pairs, keys[1]], where, untrusted=untrusted).toDF().collect()
 
 
 @pytest.mark.parametrize("untrusted", [False, True])
@@ -278,24 +278,24 @@ def test_a_map_whose_values_cannot_be_computed_does_no_harm_to_others(keys: list
     where = f"{made} + 0 * b.n = 1 AND a.n <> 2"
     wanted = by_spark(keys, f"CASE WHEN a.n <> 2 THEN {made} + 0 * b.n = 1 ELSE false END")
     assert wanted
-    assert answers(joined(keys, where, untrusted=untrusted).toDF()) == wanted
+    assert answers(make_join(keys, where, untrusted=untrusted).toDF()) == wanted
 
 
 def test_the_keys_of_maps_are_taken_for_the_same_as_in_spark(keys: list[DataFrame]) -> None:
     guarded = "a.id < b.id AND size(map(make_interval(0, a.id), 1, make_interval(0, b.id), 2)) = 2"
-    assert answers(joined(keys, guarded).toDF()) == by_spark(keys, "a.id < b.id")
+    assert answers(make_join(keys, guarded).toDF()) == by_spark(keys, "a.id < b.id")
     zeros = "a.id < 2 AND b.id < 2 AND size(map(a.id * 0D, 1, b.id * -0D, 2)) = 1"
     with pytest.raises(Exception, match="a key is NULL or occurs twice"):
-        joined(keys, zeros).toDF().collect()
+        make_join(keys, zeros).toDF().collect()
     where = "size(map_concat(map(a.s, 1), map(b.s, 2))) = 1 AND a.s IS NOT NULL AND a.id >= 0"
     second = "if(b.n > 1, named_struct('k', 'e', 'v', 1), NULL)"
     entries = f"cardinality(map_from_entries(array(named_struct('k', a.s, 'v', b.n), {second})))"
     spark = keys[0].sparkSession
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     try:
-        assert answers(joined(keys, where).toDF()) == by_spark(keys, "a.s = b.s")
-        assert answers(joined(keys, zeros).toDF()) == by_spark(keys, "a.id < 2 AND b.id < 2")
-        assert answers(joined(keys, f"{entries} IS NULL AND a.s IS NOT NULL").toDF()) == by_spark(
+        assert answers(make_join(keys, where).toDF()) == by_spark(keys, "a.s = b.s")
+        assert answers(make_join(keys, zeros).toDF()) == by_spark(keys, "a.id < 2 AND b.id < 2")
+        assert answers(make_join(keys, f"{entries} IS NULL AND a.s IS NOT NULL").toDF()) == by_spark(
             keys, "b.n <= 1 AND a.s IS NOT NULL"
         )
     finally:
@@ -304,7 +304,7 @@ def test_the_keys_of_maps_are_taken_for_the_same_as_in_spark(keys: list[DataFram
 
 def test_what_spark_finds_without_a_map_needs_no_test(keys: list[DataFrame]) -> None:
     where = "map(a.s, 1, b.s, 2)['c'] = 1"
-    assert answers(joined(keys, where).toDF()) == by_spark(keys, where) != []
+    assert answers(make_join(keys, where).toDF()) == by_spark(keys, where) != []
 
 
 UNGUARDED = [
@@ -321,7 +321,7 @@ def test_without_a_guard_a_sentence_stops_the_query(
     spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame], where: str
 ) -> None:
     with pytest.raises(wm.WatersmeetError) as caught:
-        run(joined(streams(spark, tmp_path, frames), where, "1 hour").writeStream, tmp_path, "driver")
+        run(make_join(streams(spark, tmp_path, frames), where, "1 hour").writeStream, tmp_path, "driver")
     said = str(caught.value)
     assert "raised" in said and len(said.splitlines()) == 1 and "at org.apache" not in said
     assert not read(tmp_path / "out").num_rows
@@ -352,7 +352,7 @@ MIXED = " AND ".join(
 @through("shuffle")
 def test_streams(spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame], exchange: str) -> None:
     given = streams(spark, tmp_path, frames, 3)
-    query = run(joined(given, MIXED, "1 hour").writeStream, tmp_path, exchange)
+    query = run(make_join(given, MIXED, "1 hour").writeStream, tmp_path, exchange)
     wanted = by_spark(frames, MIXED)
     found = read(tmp_path / "out").to_pylist()
     assert sorted((row["a"], row["b"]) for row in found) == wanted and wanted
@@ -364,7 +364,7 @@ def test_hidden_columns_are_stored_only_where_they_are_needed(
     spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
 ) -> None:
     where = "lower(a.s) = lower(b.s) AND a.n < 2 AND regexp_like(b.p, 'o')"
-    join = joined(streams(spark, tmp_path, frames), where, "1 hour")
+    join = make_join(streams(spark, tmp_path, frames), where, "1 hour")
     query = run(join.writeStream, tmp_path, "driver")
     assert [[join.query.name_of(column) for column in kept] for kept in join.query.stored_columns] == [
         ["a.id", "lower(a.s)"],
@@ -378,7 +378,7 @@ def test_hidden_columns_are_stored_only_where_they_are_needed(
 def test_a_count_window_counts_what_a_condition_denies(
     spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
 ) -> None:
-    join = joined(streams(spark, tmp_path, frames), "upper(a.s) = 'ANN'", wm.count(3))
+    join = make_join(streams(spark, tmp_path, frames), "upper(a.s) = 'ANN'", wm.count(3))
     run(join.writeStream, tmp_path, "driver")
     found = sorted((row["a"], row["b"]) for row in read(tmp_path / "out").to_pylist())
     assert found == [(0, 0), (0, 1), (0, 2)]  # with the fourth tuple of a, the first is no longer among its last three
@@ -389,9 +389,9 @@ def test_text_with_a_collation_is_compared_by_it(spark: SparkSession, tmp_path: 
     other = spark.createDataFrame(rows(3), SCHEMA).withColumn("s", F.expr("upper(s)"))
     where = "a.s = b.s"
     with pytest.raises(wm.DefinitionError, match=r"COLLATION|collation"):
-        joined([frame, other.withColumn("s", F.expr("s COLLATE UNICODE"))], where)
+        make_join([frame, other.withColumn("s", F.expr("s COLLATE UNICODE"))], where)
     lower = [frame, other.withColumn("s", F.expr("s COLLATE UTF8_LCASE"))]
-    assert answers(joined(lower, where).toDF()) == by_spark(lower, where)
+    assert answers(make_join(lower, where).toDF()) == by_spark(lower, where)
     inner = wm.join(
         *(wm.stream(name, f, time="ts") for name, f in zip("ab", lower, strict=True)),
         where="a.id = b.id",
@@ -405,7 +405,7 @@ def test_text_with_a_collation_is_compared_by_it(spark: SparkSession, tmp_path: 
 
 def test_explain_says_who_decides_what(frames: tuple[DataFrame, DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
     where = "lower(a.s) = b.s AND a.n > 1 AND regexp_like(a.s, b.p) AND levenshtein(a.s, b.s) < 3"
-    joined(frames, where).explain()
+    make_join(frames, where).explain()
     said = capsys.readouterr().out
     assert "lower(a.s), computed by Spark when a tuple comes in" in said
     assert "only where a.n > 1, tested by Spark when a tuple comes in" in said
@@ -417,11 +417,11 @@ def test_another_condition_on_an_old_checkpoint_is_refused(
     spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
 ) -> None:
     given = streams(spark, tmp_path, frames)
-    run(joined(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
+    run(make_join(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
     spark.conf.set("spark.sql.parser.escapedStringLiterals", "true")
     try:
         with pytest.raises(wm.DefinitionError, match="another query"):
-            run(joined(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
+            run(make_join(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
     finally:
         spark.conf.unset("spark.sql.parser.escapedStringLiterals")
 
@@ -431,7 +431,7 @@ def test_literals_mean_what_the_session_says(spark: SparkSession, frames: tuple[
         spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
         try:
             for where in (r"regexp_like('\d', a.s) OR a.s < '\\d' AND a.n = b.n", "a.s = 'it''s' AND a.id = b.id"):
-                assert answers(joined(frames, where).toDF()) == by_spark(frames, where)
+                assert answers(make_join(frames, where).toDF()) == by_spark(frames, where)
         finally:
             spark.conf.unset("spark.sql.parser.escapedStringLiterals")
 
@@ -458,7 +458,7 @@ def test_intervals_go_through(spark: SparkSession, tmp_path: Path) -> None:
     made = ("timestamp_seconds(id) AS ts", "make_ym_interval(id, 1) AS ym", "make_dt_interval(id, 1, 2, 3.5) AS dt")
     frames = [spark.range(shift, 5 + shift).selectExpr("id", *made) for shift in (0, 2)]
     where = "a.ym + INTERVAL 1 YEAR > b.ym AND a.dt <= b.dt AND b.ym - a.ym < INTERVAL '2' YEAR"
-    assert answers(joined(frames, where).toDF()) == by_spark(frames, where) != []
+    assert answers(make_join(frames, where).toDF()) == by_spark(frames, where) != []
     for name, frame in zip("ab", frames, strict=True):
         frame.write.parquet(str(tmp_path / name))
     given = [spark.readStream.schema(f.schema).parquet(str(tmp_path / n)) for n, f in zip("ab", frames, strict=True)]
@@ -482,7 +482,7 @@ def test_intervals_go_through(spark: SparkSession, tmp_path: Path) -> None:
 def test_an_argument_that_failed_stops_what_spark_decides(frames: tuple[DataFrame, DataFrame]) -> None:
     where = "near(1/a.n, b.n) OR regexp_like(a.s, b.s || 'z')"
     with pytest.raises(Exception, match=r"an error when Spark computed `1/a\.n`"):
-        joined(frames, where, predicates=[near]).toDF().collect()
+        make_join(frames, where, predicates=[near]).toDF().collect()
 
 
 def test_text_with_nul_reaches_duckdb_and_python(spark: SparkSession) -> None:
@@ -496,7 +496,7 @@ def test_text_with_nul_reaches_duckdb_and_python(spark: SparkSession) -> None:
             r"CASE WHEN a.s = 'a\u0000' THEN a.s < b.s ELSE concat(b.s, 'x') = '\u0000x' END"
         ),
     }.items():
-        assert answers(joined(frames, where, predicates=[same]).toDF()) == by_spark(frames, by or where) != []
+        assert answers(make_join(frames, where, predicates=[same]).toDF()) == by_spark(frames, by or where) != []
 
 
 @pytest.mark.slow
@@ -514,7 +514,7 @@ def test_which_rows_a_count_window_holds_does_not_depend_on_what_is_asked(spark:
 
 
 def test_settings_belong_to_the_join(spark: SparkSession, frames: tuple[DataFrame, DataFrame]) -> None:
-    join = joined(frames, "hour(a.ts) = 0 AND a.id = b.id")
+    join = make_join(frames, "hour(a.ts) = 0 AND a.id = b.id")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
         with pytest.raises(wm.DefinitionError, match="defined with time zone UTC"):
@@ -533,7 +533,7 @@ def test_errors_in_functions_of_the_users_own_are_sentences(
         ):
             with pytest.raises(wm.WatersmeetError) as caught:
                 run(
-                    joined(streams(spark, tmp_path / str(at), frames), where, "1 hour").writeStream,
+                    make_join(streams(spark, tmp_path / str(at), frames), where, "1 hour").writeStream,
                     tmp_path / str(at),
                     "driver",
                 )
@@ -559,7 +559,7 @@ def test_what_spark_cannot_read_is_told_in_its_words(
     frames: tuple[DataFrame, DataFrame], where: str, said: str
 ) -> None:
     with pytest.raises(wm.SqlError, match=said):
-        joined(frames, where)
+        make_join(frames, where)
 
 
 @pytest.mark.skipif(SPARK != LATEST, reason="the page is that of the newest Spark")

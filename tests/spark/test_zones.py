@@ -21,7 +21,7 @@ def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-KNOWN = {
+ZONES = {
     "UTC": "UTC",
     "Etc/UTC": "Etc/UTC",
     "Etc/GMT+1": "Etc/GMT+1",
@@ -40,7 +40,7 @@ KNOWN = {
 
 def test_zones_have_names_that_others_know(spark: SparkSession) -> None:
     try:
-        for name, known in KNOWN.items():
+        for name, known in ZONES.items():
             spark.conf.set("spark.sql.session.timeZone", name)
             assert dialect_of(spark).time_zone == known
     finally:

@@ -48,15 +48,15 @@ def test_what_is_new_in_spilled_partitions_is_spilled_but_for_what_there_is_time
     parts += [of(0, 9, fresh=9, start=1, worth=1), of(1, 9, fresh=9, start=1, worth=5)]
     resting = ControllerRecord(took=0.5, returned=MINUTE, changed=MINUTE)
 
-    def kept(cost: float) -> set[int]:
+    def spilled_partitions(cost: float) -> set[int]:
         next_ = ExpectedTime(0.5, {p.name: cost for p in parts[2:]})
         decision = decided(spill, parts, MINUTE, resting, next_)
         assert decision.kind == ("keep" if decision.spill else "") and decision.routine == bool(decision.spill)
         return {p.group.partition for p in decision.spill}
 
-    assert kept(0.2) == set()
-    assert kept(0.3) == {0}  # the better one fits into what is left of 0.96 s
-    assert kept(0.5) == {0, 1}
+    assert spilled_partitions(0.2) == set()
+    assert spilled_partitions(0.3) == {0}  # the better one fits into what is left of 0.96 s
+    assert spilled_partitions(0.5) == {0, 1}
 
 
 def test_a_round_spills_nothing_for_a_batch_that_was_long_ago() -> None:

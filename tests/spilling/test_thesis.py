@@ -35,14 +35,14 @@ def stepped(run: Run, *rows: tuple[int, int]) -> None:
     run.step(Central(), [(stream, row(1000 * stream + ts, ts)) for stream, ts in rows])
 
 
-def paid(run: Run) -> None:
+def pay_all(run: Run) -> None:
     """Pay all that is owed; nothing more is spilled."""
     run.spilling = Hand()
     assert run.run_round(Central(), all=True) or not state_of(run).ledger.units
     assert not run.run_round(Central(), all=True)
 
 
-def found(run: Run) -> Counter[Any]:
+def results_of(run: Run) -> Counter[Any]:
     """Return the results by their members' times."""
     return Counter({tuple(member % 1000 for member in ids): times for (ids, _), times in run.results.items()})
 
@@ -71,8 +71,8 @@ def test_1_windows_are_those_of_their_definition(
     stepped(run, (spilled, times[spilled]))
     stepped(run, (1 - spilled, times[1 - spilled]))
     assert not run.results
-    paid(run)
-    assert found(run) == ({times: 1} if results else {})
+    pay_all(run)
+    assert results_of(run) == ({times: 1} if results else {})
 
 
 def test_2_open_windows_are_not_deleted(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_2_open_windows_are_not_deleted(tmp_path: Path) -> None:
     stepped(run, (0, 100), (1, 100))  # the window (80, 140] is open
     assert (0, 90) in live(run)
     stepped(run, (1, 120))
-    paid(run)
-    assert found(run)[90, 120] == 1
+    pay_all(run)
+    assert results_of(run)[90, 120] == 1
 
 
 def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> Non
     stepped(run, (0, 61), (1, 61))
     stepped(run, (0, 62), (1, 62))
     assert state_of(run).watermark == 62 and live(run) >= {(0, 10), (1, 50)}
-    paid(run)
-    assert found(run)[10, 50] == 1
+    pay_all(run)
+    assert results_of(run)[10, 50] == 1
     assert live(run) == {(0, 61), (1, 61), (0, 62), (1, 62)}
 
 
@@ -108,7 +108,7 @@ def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
         stepped(run, (0, 100))
         stepped(run, (1, 130))
         stepped(run, (0, 141), (1, 141))
-    paid(runs[0])
+    pay_all(runs[0])
     assert runs[0].results == runs[1].results and live(runs[0]) == live(runs[1])
     assert live(runs[0]) == set() or (size, step) != (60, 80)  # there 141 lies between two windows
 
@@ -119,8 +119,8 @@ def test_4_a_tuple_in_many_windows_is_owed_to_all_and_comes_once(tmp_path: Path)
     stepped(run, (1, 90))  # they share (40, 100] alone
     stepped(run, (1, 55))  # they share three windows
     assert not run.results
-    paid(run)
-    assert found(run) == {(50, 90): 1, (50, 55): 1}
+    pay_all(run)
+    assert results_of(run) == {(50, 90): 1, (50, 55): 1}
 
 
 def test_5_all_members_of_what_is_owed_are_kept(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_5_all_members_of_what_is_owed_are_kept(tmp_path: Path) -> None:
     stepped(run, (0, 201))
     assert state_of(run).watermark == 200 and state_of(run).settled == 20  # the first that owes it
     assert live(run) >= {(0, 10), (1, 20), (2, 30)} and labels(run)[1, 1020] == HOT
-    paid(run)
-    assert found(run)[10, 20, 30] == 1
+    pay_all(run)
+    assert results_of(run)[10, 20, 30] == 1
     assert live(run) == {(0, 200), (1, 200), (2, 200), (0, 201)}
 
 
@@ -199,8 +199,8 @@ def test_8_under_disorder_the_watermark_counts(tmp_path: Path, spilled: tuple[in
     stepped(run, (0, 130), (1, 130))
     assert state_of(run).watermark == 100
     stepped(run, (0, 110))
-    paid(run)
-    assert found(run) == {(130, 130): 1, (110, 90): 1}
+    pay_all(run)
+    assert results_of(run) == {(130, 130): 1, (110, 90): 1}
     assert sum(p["lateRows"] for p in run.progress) == 0
 
 

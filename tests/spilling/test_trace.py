@@ -64,12 +64,12 @@ def query_of(plan: Any, root: bool = True) -> Query:
         return Query(streams, conjuncts, text)
     sources = {"id": Column(0, schemas[0].names.index("id"))}
     for at, part in enumerate(plan):
-        sources |= {leaf: Column(at, schemas[at].names.index(shown(part, leaf))) for leaf in leaves(part)}
+        sources |= {leaf: Column(at, schemas[at].names.index(label_of(part, leaf))) for leaf in leaves(part)}
     sources |= {"k": Column(0, schemas[0].names.index("k")), "g": Column(1, schemas[1].names.index("g"))}
     return Query(streams, conjuncts, text, tuple(Output(n, c) for n, c in {**sources, "at": RESULT_TIME}.items()))
 
 
-def shown(part: Any, leaf: str) -> str:
+def label_of(part: Any, leaf: str) -> str:
     """Return the column of a stream that holds a letter's id."""
     return "id" if isinstance(part, str) else leaf
 
@@ -112,7 +112,7 @@ class Watched(Run):
         for chunk in chunks:
             stream, rows = part[chunk.stream], self.store.open(chunk, pa.int64())
             names = (LEAF if isinstance(stream, str) else query_of(stream, False).output_schema).names
-            ids = [Column(chunk.stream, names.index(shown(stream, leaf))) for leaf in leaves(stream)]
+            ids = [Column(chunk.stream, names.index(label_of(stream, leaf))) for leaf in leaves(stream)]
             for key in zip(*(rows.column(column).to_pylist() for column in ids), strict=True):
                 yield chunk, key
 
@@ -136,7 +136,7 @@ class Watched(Run):
         for row in (row for file in job.files for row in self._read(file).to_pylist()):
             flat = path != "j"
             yield [
-                tuple(row[leaf] if flat else row[name_of(stream)][shown(stream, leaf)] for leaf in leaves(stream))
+                tuple(row[leaf] if flat else row[name_of(stream)][label_of(stream, leaf)] for leaf in leaves(stream))
                 for stream in part
             ]
 
@@ -154,7 +154,7 @@ def homes(plan: Any, path: str = "j") -> dict[str, tuple[str, int]]:
     return found
 
 
-def fed(run: Watched, case: Mapping[str, Any], every: int = 1) -> Watched:
+def feed(run: Watched, case: Mapping[str, Any], every: int = 1) -> Watched:
     ids, where = count(), homes(run.plan)
     for at, rows in enumerate(case["batches"]):
         run.traced = case.get("traced", {}).get(at, run.traced)
@@ -193,7 +193,7 @@ def summed(parts: Iterable[Mapping[Any, int]]) -> Counter[Any]:
 @given(cases())
 def test_counts_are_those_by_hand(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run = fed(watched(case["plan"], folder, traced=True, spilling=case["dice"]), case)
+        run = feed(watched(case["plan"], folder, traced=True, spilling=case["dice"]), case)
     assert summed(job.credits for job in run.told["j"]) == run.credits
     assert not any(job.credits for path, jobs in run.told.items() for job in jobs if path != "j")
     assert summed(job.crossings for jobs in run.told.values() for job in jobs) == run.crossings
@@ -212,7 +212,7 @@ def _by_batch(run: Run) -> dict[str, Counter[str]]:
 def test_nothing_else_changes(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder, TemporaryDirectory() as other:
         traced, plain = (
-            fed(watched(case["plan"], at, traced=which, spilling=case["dice"]), case)
+            feed(watched(case["plan"], at, traced=which, spilling=case["dice"]), case)
             for at, which in ((folder, True), (other, False))
         )
         spills = case["dice"] is not None
@@ -244,7 +244,7 @@ def steady(plan: Any, batches: int, **how: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("plan", ["linear", "bushy"])
 def test_hashed_joins(tmp_path: Path, plan: str, exchange: str) -> None:
     run = watched(PLANS[plan], str(tmp_path), traced=True)
-    fed(run, steady(run.plan, 3, exchanges=[exchange] * 3))
+    feed(run, steady(run.plan, 3, exchanges=[exchange] * 3))
     credits, crossings = (summed(getattr(job, name) for job in run.told["j"]) for name in ("credits", "crossings"))
     assert credits == run.credits and crossings == run.crossings
     known = codes_of("j_0", (group for job in run.told["j_0"] for group in job.groups))
@@ -255,7 +255,7 @@ def test_hashed_joins(tmp_path: Path, plan: str, exchange: str) -> None:
 
 def test_crossings_are_a_sample(tmp_path: Path) -> None:
     run = watched(PLANS["linear"], str(tmp_path), traced=True)
-    fed(run, steady(run.plan, 3), every=10)
+    feed(run, steady(run.plan, 3), every=10)
     some, all_ = (sum(found.values()) for found in (summed(j.crossings for j in run.told["j"]), run.crossings))
     assert 0.05 * all_ < some < 0.2 * all_
 
@@ -263,8 +263,8 @@ def test_crossings_are_a_sample(tmp_path: Path) -> None:
 def test_tracing_begins_and_ends_in_mid_run(tmp_path: Path) -> None:
     """Chunks with traces and without are merged, and only results that have some give credit."""
     case = steady(PLANS["linear"], 6, strategies=[PSP(2)] * 6, extremes={"merged_chunks": 2, "tier_rows": 1})
-    run = fed(watched(PLANS["linear"], str(tmp_path)), case | {"traced": {2: True, 4: False}})
-    plain = fed(watched(PLANS["linear"], str(tmp_path / "plain")), case)
+    run = feed(watched(PLANS["linear"], str(tmp_path)), case | {"traced": {2: True, 4: False}})
+    plain = feed(watched(PLANS["linear"], str(tmp_path / "plain")), case)
     assert run.results == plain.results and run.credits
     jobs = run.told["j"]
     assert [bool(job.credits) for job in jobs] == [False, False, True, True, False, False]

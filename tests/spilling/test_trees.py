@@ -28,12 +28,14 @@ def test_in_the_end_results_are_those_of_brute_force(case: dict[str, Any], dice:
         assert run.state is not None and not any(spilled_units(run.state).values())
     assert run.results == expected["j"].results()
     for path, rows in run.within.items():
-        assert sorted(map(repr, (row for _, row in expected[path].rows))) == sorted(repr(shown(row)) for _, row in rows)
+        assert sorted(map(repr, (row for _, row in expected[path].rows))) == sorted(
+            repr(output_row(row)) for _, row in rows
+        )
     assert run.late() == sum((found.late for found in expected.values()), type(run.results)())
     assert run.watermarks == {path: found.watermarks for path, found in expected.items()}
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
+def output_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row in the order in which brute force shows it."""
     ids = {name: value for name, value in row.items() if name.startswith("id_")}
     return ids | {name: row[name] for name in ("at", "x", "k")}

@@ -251,14 +251,14 @@ def literal(streams: list[Stream], arrivals: list[Arrival]) -> set[tuple[str, ..
         t = max(a.ts or 0 for a in combination)
         last = max(rank[a.row["id"]] for a in combination)
         if all(
-            held(s.window, a, t, [o for o in order[: last + 1] if o.stream == s.name])
+            is_admitted(s.window, a, t, [o for o in order[: last + 1] if o.stream == s.name])
             for s, a in zip(streams, combination, strict=True)
         ):
             found.add(tuple(a.row["id"] for a in combination))
     return found
 
 
-def held(window: Window, member: Arrival, t: int, arrived: list[Arrival]) -> bool:
+def is_admitted(window: Window, member: Arrival, t: int, arrived: list[Arrival]) -> bool:
     ts = member.ts or 0
     match window:
         case Sliding(size):

@@ -53,7 +53,7 @@ class Coarse(Central):
         return Layout(CentralPlacement(tuple(1000 * MINUTE for _ in state.streams)))
 
 
-def ran(query: Query, folder: Path, batches: list[list[Row]]) -> Run:
+def run_batches(query: Query, folder: Path, batches: list[list[Row]]) -> Run:
     run, names = Run(query, Store(str(folder / "store"))), [stream.name for stream in query.streams]
     for rows in batches:
         run.step(Coarse(), [(names.index(n), {"id": id, "ts": MINUTE * t, "x": 1.0, "k": k}) for n, id, t, k in rows])
@@ -81,7 +81,7 @@ def messages_of(answer: Answer) -> list[str]:
 
 
 FIRST = "of 1970-01-01 00:04:00 (k = 'p'), which came in batch 0"
-SHOWN = "of 1970-01-01 00:04:00 (id = 11, x = 1.0, k = 'p'), which came in batch 0"
+PARTNER = "of 1970-01-01 00:04:00 (id = 11, x = 1.0, k = 'p'), which came in batch 0"
 UNTIL = "may come until the watermark, now at 1970-01-01 00:30:00, reaches 1970-01-01 00:4"
 UNPAID = "a result at 1970-01-01 00:01:00, emitted in batch 0: it has no partner in payments."
 
@@ -101,7 +101,7 @@ UNPAID = "a result at 1970-01-01 00:01:00, emitted in batch 0: it has no partner
         ),
         ("semi", 2, False, ["It gives no result: it has no partner in payments."]),
         ("semi", 5, None, ["It is still open: it has no partner in payments so far.", f"A partner {UNTIL}1:00."]),
-        ("left", 1, True, [f"It gives 2 results: it has 2 partners in payments, the first {SHOWN}."]),
+        ("left", 1, True, [f"It gives 2 results: it has 2 partners in payments, the first {PARTNER}."]),
         ("left", 2, True, [f"It gives {UNPAID}"]),
         (
             *("left", 4, True),
@@ -114,7 +114,7 @@ UNPAID = "a result at 1970-01-01 00:01:00, emitted in batch 0: it has no partner
     ],
 )
 def test_a_required_tuple(tmp_path: Path, how: How, order: int, has_joined: bool | None, messages: list[str]) -> None:
-    run = ran(query_of(payments=how), tmp_path, BATCHES)
+    run = run_batches(query_of(payments=how), tmp_path, BATCHES)
     answer = why(run, tmp_path, orders={"id": order})
     assert answer.joined is has_joined
     assert messages_of(answer) == messages
@@ -156,7 +156,7 @@ def test_a_required_tuple(tmp_path: Path, how: How, order: int, has_joined: bool
 def test_a_tuple_and_a_partner(
     tmp_path: Path, how: How, order: int, payment: str, has_joined: bool | None, messages: list[str]
 ) -> None:
-    run = ran(query_of(payments=how), tmp_path, BATCHES)
+    run = run_batches(query_of(payments=how), tmp_path, BATCHES)
     when = {"ts": "1970-01-01 00:04:00"} if payment == "p" else {}
     answer = why(run, tmp_path, orders={"id": order}, payments={"k": payment, **when})
     assert answer.joined is has_joined
@@ -174,7 +174,7 @@ def test_a_tuple_and_a_partner(
 def test_an_optional_tuple_alone(
     tmp_path: Path, how: How, payment: str, has_joined: bool | None, messages: str
 ) -> None:
-    run = ran(query_of(payments=how), tmp_path, BATCHES)
+    run = run_batches(query_of(payments=how), tmp_path, BATCHES)
     answer = why(run, tmp_path, payments={"k": payment})
     assert answer.joined is has_joined
     assert messages_of(answer) == [messages]
@@ -184,9 +184,9 @@ def test_two_optional_streams_wait_until_all_is_closed(tmp_path: Path) -> None:
     where = f"{KEYS} AND orders.k = refunds.k"
     refunds: list[Row] = [("refunds", 21, 2, "q"), ("orders", 7, 31, "v"), ("refunds", 22, 31, "u")]
     batches = [*BATCHES[:1], [*BATCHES[1], *refunds]]
-    run = ran(query_of(where, payments="left", refunds="anti"), tmp_path, batches)
+    run = run_batches(query_of(where, payments="left", refunds="anti"), tmp_path, batches)
     assert messages_of(why(run, tmp_path, orders={"id": 1})) == [
-        f"It gives at least 2 results: it has 2 partners in payments that are still stored, the first {SHOWN}; "
+        f"It gives at least 2 results: it has 2 partners in payments that are still stored, the first {PARTNER}; "
         "it has no partner in refunds."
     ]
     refunded = why(run, tmp_path, orders={"id": 2}, refunds={"k": "q"})
@@ -204,7 +204,7 @@ def test_two_optional_streams_wait_until_all_is_closed(tmp_path: Path) -> None:
 def test_some_of_the_required_streams(tmp_path: Path) -> None:
     where = "orders.k = payments.k AND orders.k = parcels.k"
     batches = [[*BATCHES[0], ("parcels", 31, 1, "p"), ("parcels", 32, 30, "s"), ("parcels", 33, 31, "s")], BATCHES[1]]
-    run = ran(query_of(where, payments="semi", parcels="inner"), tmp_path, batches)
+    run = run_batches(query_of(where, payments="semi", parcels="inner"), tmp_path, batches)
     answer = why(run, tmp_path, orders={"id": 4})
     assert answer.joined
     assert messages_of(answer) == [
@@ -230,7 +230,7 @@ def test_some_of_the_required_streams(tmp_path: Path) -> None:
     ],
 )
 def test_no_watermark_yet(tmp_path: Path, window: Window, until: str) -> None:
-    run = ran(query_of(window=window, payments="anti"), tmp_path, [[("orders", 1, 1, "p")]])
+    run = run_batches(query_of(window=window, payments="anti"), tmp_path, [[("orders", 1, 1, "p")]])
     answer = messages_of(why(run, tmp_path, orders={"id": 1}))
     assert answer[1:] == [f"A partner may come until the watermark {until}; there is none yet."]
 
@@ -246,7 +246,7 @@ def put_results(run: Run, folder: Path) -> None:
 
 def test_what_has_been_purged_is_told_by_results(tmp_path: Path) -> None:
     later: list[Row] = [("orders", 6, 90, "x"), ("payments", 17, 90, "y")]
-    run = ran(query_of(payments="anti"), tmp_path, [*BATCHES, later])
+    run = run_batches(query_of(payments="anti"), tmp_path, [*BATCHES, later])
     put_results(run, tmp_path)
     for order, has_joined in ((2, True), (1, False)):
         assert why(run, tmp_path, orders={"id": order}).joined is None
@@ -260,7 +260,9 @@ def test_what_has_been_purged_is_told_by_results(tmp_path: Path) -> None:
 
 
 def test_a_purged_tuple_of_a_semi_join_without_a_result_most_likely_had_no_partner(tmp_path: Path) -> None:
-    run = ran(query_of(payments="semi"), tmp_path, [*BATCHES, [("orders", 6, 90, "x"), ("payments", 17, 90, "y")]])
+    run = run_batches(
+        query_of(payments="semi"), tmp_path, [*BATCHES, [("orders", 6, 90, "x"), ("payments", 17, 90, "y")]]
+    )
     put_results(run, tmp_path)
     had = "Either it never arrived or, if it came and was taken, it most likely had no partner in payments."
     assert messages_of(why(run, tmp_path, orders={"id": 2}, sink=True))[1:] == [had]
@@ -269,7 +271,7 @@ def test_a_purged_tuple_of_a_semi_join_without_a_result_most_likely_had_no_partn
 
 
 def test_predicates_that_are_not_at_hand(tmp_path: Path) -> None:
-    run = ran(query_of("near(orders.x, payments.x)", payments="anti"), tmp_path, BATCHES)
+    run = run_batches(query_of("near(orders.x, payments.x)", payments="anti"), tmp_path, BATCHES)
     put_results(run, tmp_path)
     bare = replace(run.query, predicates=())
     told_here = "since `near(orders.x, payments.x)` can't be answered here"
@@ -294,7 +296,7 @@ def test_predicates_that_are_not_at_hand(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_is_not_shown_is_not_looked_up_in_results(tmp_path: Path) -> None:
-    run = ran(query_of(payments="anti"), tmp_path, BATCHES)
+    run = run_batches(query_of(payments="anti"), tmp_path, BATCHES)
     put_results(run, tmp_path)
     answer = why(run, tmp_path, sink=True, payments={"id": 11})
     assert answer.tuples[0].fate == "unknown" and "state keeps ts and k" in answer.tuples[0].message
@@ -302,6 +304,6 @@ def test_a_stream_that_is_not_shown_is_not_looked_up_in_results(tmp_path: Path) 
 
 
 def test_null_in_the_place_of_a_missing_member_is_no_tuple(tmp_path: Path) -> None:
-    run = ran(query_of(payments="left"), tmp_path, BATCHES)
+    run = run_batches(query_of(payments="left"), tmp_path, BATCHES)
     put_results(run, tmp_path)
     assert why(run, tmp_path, sink=True, payments={"id": None}).tuples[0].fate != "joined"

@@ -45,13 +45,13 @@ SCHEMA = pa.schema(
 )
 ALL: dict[str, Any] = {"missed_pairs": 1 << 20, "missed_asked": 1 << 20}
 """Limits under which every pair is looked at."""
-ASKED: Counter[Any] = Counter()
+CALLS: Counter[Any] = Counter()
 """What the predicate `alike` was asked about, and how often."""
 
 
 @predicate(form="pair")
 def alike(x: float, y: float) -> bool:
-    ASKED[x, y] += 1
+    CALLS[x, y] += 1
     return x % 2 == y % 2
 
 
@@ -71,7 +71,7 @@ PREDICATES = (alike, picky, smaller)
 
 
 @dataclass(frozen=True)
-class Said:
+class PythonConjunct:
     """A conjunct in Python: a column of each stream that it reads, none if empty, and whether it holds for the values.
 
     Where a value is NULL it doesn't hold. What it compares is computed from some of the values, named by their streams.
@@ -96,25 +96,25 @@ class Said:
 
 
 TOGETHER = {
-    "a.x * b.x < 20": Said("x", "x", lambda a, b: a * b < 20, {("a.x * b.x", "ab"): lambda a, b: a * b}),
-    "a.x <> b.x": Said("x", "x", lambda a, b: a != b),
-    "exp(a.x / 10) < b.x + 1.5": Said(
+    "a.x * b.x < 20": PythonConjunct("x", "x", lambda a, b: a * b < 20, {("a.x * b.x", "ab"): lambda a, b: a * b}),
+    "a.x <> b.x": PythonConjunct("x", "x", lambda a, b: a != b),
+    "exp(a.x / 10) < b.x + 1.5": PythonConjunct(
         "x",
         "x",
         lambda a, b: exp(a / 10) < b + 1.5,
         {("exp(a.x / 10)", "a"): lambda a: f"{exp(a / 10):.6g}", ("b.x + 1.5", "b"): lambda b: b + 1.5},
     ),
-    "alike(a.x, b.x)": Said("x", "x", lambda a, b: a % 2 == b % 2),
-    "60 / (b.n + 1) > 11": Said(
+    "alike(a.x, b.x)": PythonConjunct("x", "x", lambda a, b: a % 2 == b % 2),
+    "60 / (b.n + 1) > 11": PythonConjunct(
         "", "n", lambda n: 60 / (n + 1) > 11, {("60 / (b.n + 1)", "b"): lambda n: 60 / (n + 1)}
     ),
 }
 BOUNDED = {
-    "a.k = b.k": Said("k", "k", lambda a, b: a == b),
-    "abs(a.x - b.x) < 3": Said(
+    "a.k = b.k": PythonConjunct("k", "k", lambda a, b: a == b),
+    "abs(a.x - b.x) < 3": PythonConjunct(
         "x", "x", lambda a, b: abs(a - b) < 3, {("abs(a.x - b.x)", "ab"): lambda a, b: abs(a - b)}
     ),
-    "a.n + b.n > 4": Said("n", "n", lambda a, b: a + b > 4, {("a.n + b.n", "ab"): lambda a, b: a + b}),
+    "a.n + b.n > 4": PythonConjunct("n", "n", lambda a, b: a + b > 4, {("a.n + b.n", "ab"): lambda a, b: a + b}),
     "alike(a.x, b.x)": TOGETHER["alike(a.x, b.x)"],
 }
 
@@ -154,7 +154,9 @@ def of_all(expected: dict[tuple[str, str], set[str]], stream: str, texts: tuple[
     return {miss for text in texts for miss in expected[stream, text]}
 
 
-def by_brute_force(arrivals: list[tuple[int, Row]], conjuncts: dict[str, Said]) -> dict[tuple[str, str], set[str]]:
+def by_brute_force(
+    arrivals: list[tuple[int, Row]], conjuncts: dict[str, PythonConjunct]
+) -> dict[tuple[str, str], set[str]]:
     """The near-misses of each conjunct, by the stream that was probed and the conjunct."""
     a, b = ([row for at, row in arrivals if at == stream] for stream in range(2))
     misses: dict[tuple[str, str], set[str]] = {(stream, text): set() for stream in "ab" for text in conjuncts}
@@ -183,7 +185,7 @@ def reported(run: Run, texts: Any) -> dict[tuple[str, tuple[str, ...]], list[Any
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 @pytest.mark.parametrize("conjuncts", [TOGETHER, BOUNDED], ids=["together", "bounded"])
 def test_where_pairs_are_few_all_are_found(
-    tmp_path: Path, forced: dict[str, Any], exchange: str, conjuncts: dict[str, Said]
+    tmp_path: Path, forced: dict[str, Any], exchange: str, conjuncts: dict[str, PythonConjunct]
 ) -> None:
     run, arrivals = run_of(tmp_path, " AND ".join(conjuncts)), rows(1, 160)
     with limited(**ALL, **forced):
@@ -286,11 +288,11 @@ def test_how_many_pairs_are_looked_at(tmp_path: Path, pairs: int, least: int, mo
 def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked: int) -> None:
     where, arrivals, counts = "a.x * b.x < 20 AND alike(a.x, b.x)", rows(5, 100, nulls=0.0), []
     for most in (0, 1000):
-        ASKED.clear()
+        CALLS.clear()
         run = run_of(tmp_path / str(most), where, near_misses=most)
         with limited(missed_asked=asked, missed_pairs=1 << 20, block_rows=9):
             run.step(Central(), arrivals)
-        counts.append(ASKED.total())
+        counts.append(CALLS.total())
     misses = [test["missed"] for hop in run.progress[0]["funnel"] for test in hop["tests"][1:]]
     more = counts[1] - counts[0]
     if asked == 1 << 20:  # all but what is refused twice: whatever SQL lets through, and what it refuses
@@ -310,11 +312,11 @@ def test_a_pair_for_which_a_conjunct_raises_is_none(tmp_path: Path) -> None:
     with limited(**ALL):
         run.step(PSP(2), arrivals)
     conjuncts = {
-        "a.n <> b.n": Said("n", "n", lambda a, b: True),  # where they are the same, the others have no answer
-        "1 / (a.n - b.n) > 0": Said(
+        "a.n <> b.n": PythonConjunct("n", "n", lambda a, b: True),  # where they are the same, the others have no answer
+        "1 / (a.n - b.n) > 0": PythonConjunct(
             "n", "n", lambda a, b: a >= b, {("1 / (a.n - b.n)", "ab"): lambda a, b: 1 / (a - b)}
         ),
-        "picky(a.n, b.n)": Said("n", "n", lambda a, b: a == b or a > 2),
+        "picky(a.n, b.n)": PythonConjunct("n", "n", lambda a, b: a == b or a > 2),
     }
     expected = by_brute_force(arrivals, conjuncts)
     for (stream, texts), misses in reported(run, conjuncts).items():

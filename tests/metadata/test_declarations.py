@@ -1,4 +1,4 @@
-"""Promises by name: what people may say, and what they are told if they say something else."""
+"""Declarations by name: what users may declare, and the messages if they declare something else."""
 
 from collections.abc import Callable
 from datetime import timedelta

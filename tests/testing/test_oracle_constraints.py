@@ -1,4 +1,4 @@
-"""Hand-worked examples of the rules of promises: denial, orphans and punctuations, as the oracle has them."""
+"""Hand-worked examples of the rules of constraints: denial, orphans and punctuations, as the oracle has them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from watersmeet.testing.oracle import (
 NAN = float("nan")
 
 
-def promised(*promises: OracleConstraint, arrivals: Sequence[Arrival]) -> Outcome:
+def join_alone(*promises: OracleConstraint, arrivals: Sequence[Arrival]) -> Outcome:
     """A join of `a`, which makes the promises, with `b`, which makes none; nothing is late."""
     streams = [Stream("a", Unbounded(), 1000, constraints=promises), Stream("b", Unbounded(), 1000)]
     return join(streams, arrivals, always)
@@ -53,7 +53,7 @@ def names(arrivals: Sequence[Arrival]) -> list[str]:
 
 def test_key_denies_later_batches_and_duplicates_in_one_batch_all_join() -> None:
     rows = [*values([7, 7], [7, 8], [8, 9]), arrival(3, "b", 1, "b")]
-    outcome = promised(UniqueKey(("v",)), arrivals=rows)
+    outcome = join_alone(UniqueKey(("v",)), arrivals=rows)
     assert outcome.denied == [(rows[2], UniqueKey(("v",))), (rows[4], UniqueKey(("v",)))]
     assert ids(outcome) == {"00b", "01b", "11b", "21b"}
 
@@ -61,7 +61,7 @@ def test_key_denies_later_batches_and_duplicates_in_one_batch_all_join() -> None
 def test_key_of_two_columns_is_their_pair_and_null_is_never_marked() -> None:
     pairs: list[list[tuple[object, object]]] = [[(1, 1), (1, None)], [(1, 2), (1, None)], [(1, 1), (2, 1), (1, 2)]]
     rows = [arrival(b, "a", 1, f"{b}{i}", x=x, y=y) for b, batch in enumerate(pairs) for i, (x, y) in enumerate(batch)]
-    assert denied(promised(UniqueKey(("x", "y")), arrivals=rows)) == ["20", "22"]
+    assert denied(join_alone(UniqueKey(("x", "y")), arrivals=rows)) == ["20", "22"]
 
 
 def test_key_that_was_seen_and_joined_still_joins_a_third_stream() -> None:
@@ -74,18 +74,18 @@ def test_key_that_was_seen_and_joined_still_joins_a_third_stream() -> None:
 
 
 def test_order_denies_below_the_frontier_of_earlier_batches_never_at_it() -> None:
-    rising = promised(Order("v"), arrivals=values([5, 3, None], [5, 4, None, 9], [9, 8]))
+    rising = join_alone(Order("v"), arrivals=values([5, 3, None], [5, 4, None, 9], [9, 8]))
     assert denied(rising) == ["11", "21"]
-    falling = promised(Order("v", falling=True), arrivals=values([5, 7, None], [5, 6, None, 1], [1, 2]))
+    falling = join_alone(Order("v", falling=True), arrivals=values([5, 7, None], [5, 6, None, 1], [1, 2]))
     assert denied(falling) == ["11", "21"]
 
 
 def test_nan_is_highest_never_raises_a_rising_frontier_and_is_denied_by_a_falling_one() -> None:
-    rising = promised(Order("v"), arrivals=values([1.0, NAN], [NAN, 1.0, 0.5], [float("inf")], [NAN, 1.0]))
+    rising = join_alone(Order("v"), arrivals=values([1.0, NAN], [NAN, 1.0, 0.5], [float("inf")], [NAN, 1.0]))
     assert denied(rising) == ["12", "31"]
-    falling = promised(Order("v", falling=True), arrivals=values([NAN], [NAN, 5.0], [NAN, 5.0, float("inf")]))
+    falling = join_alone(Order("v", falling=True), arrivals=values([NAN], [NAN, 5.0], [NAN, 5.0, float("inf")]))
     assert denied(falling) == ["20", "22"]
-    loose = promised(Order("v", falling=True, slack=1.0), arrivals=values([NAN, 5.0], [NAN, 6.0, 6.5]))
+    loose = join_alone(Order("v", falling=True, slack=1.0), arrivals=values([NAN, 5.0], [NAN, 6.0, 6.5]))
     assert denied(loose) == ["10", "12"]
 
 
@@ -104,7 +104,7 @@ def test_nan_is_highest_never_raises_a_rising_frontier_and_is_denied_by_a_fallin
     ],
 )
 def test_slack_of_an_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> None:
-    assert denied(promised(Order("v", slack=slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
+    assert denied(join_alone(Order("v", slack=slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_slack_of_an_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> N
     ],
 )
 def test_slack_of_a_falling_order(frontier: Any, slack: Any, kept: Any, gone: Any) -> None:
-    assert denied(promised(Order("v", True, slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
+    assert denied(join_alone(Order("v", True, slack), arrivals=values([frontier], [kept, gone]))) == ["11"]
 
 
 def test_slack_that_leaves_the_calendar_denies_nothing() -> None:
     rows = values([datetime(9999, 12, 31)], [datetime(9999, 12, 31, 1), datetime(2024, 1, 1)], [datetime(2024, 1, 3)])
-    assert denied(promised(Order("v", falling=True, slack=timedelta(days=1)), arrivals=rows)) == ["20"]
+    assert denied(join_alone(Order("v", falling=True, slack=timedelta(days=1)), arrivals=rows)) == ["20"]
 
 
 def test_run_is_over_after_one_batch_without_the_value() -> None:
     rows = values(["x"], ["x", "y"], ["y"], ["x", "y"], ["x", "z"])
-    assert denied(promised(Clusters("v"), arrivals=rows)) == ["30", "40"]  # over for ever, violators or not
+    assert denied(join_alone(Clusters("v"), arrivals=rows)) == ["30", "40"]  # over for ever, violators or not
 
 
 def test_run_with_slack_counts_anew_from_each_batch_that_has_the_value() -> None:
     rows = values(["x"], ["y"], ["x"], ["y"], ["y"], ["x"])
-    assert denied(promised(Clusters("v", slack=1), arrivals=rows)) == ["50"]
-    assert denied(promised(Clusters("v", slack=2), arrivals=rows)) == []
+    assert denied(join_alone(Clusters("v", slack=1), arrivals=rows)) == ["50"]
+    assert denied(join_alone(Clusters("v", slack=2), arrivals=rows)) == []
 
 
 def test_batches_without_any_value_end_no_run() -> None:
@@ -141,7 +141,7 @@ def test_batches_without_any_value_end_no_run() -> None:
         arrival(2, "b", 1, "b", v="y"),
         arrival(3, "a", 1, "end", v="y", stop=True),
     ]
-    assert denied(promised(Clusters("v"), PunctuationFlag("stop", {"v": "v"}), arrivals=rows)) == []
+    assert denied(join_alone(Clusters("v"), PunctuationFlag("stop", {"v": "v"}), arrivals=rows)) == []
 
 
 @pytest.mark.parametrize("slack", [0, 1, 2])
@@ -149,7 +149,7 @@ def test_runs_by_their_definition(slack: int) -> None:
     """A value is over after a batch if some batch had it and, of the batches with values since, more than the slack
     lacked it before any had it again."""
     for batches in itertools.product(["", "x", "y", "xy"], repeat=4):
-        outcome = promised(Clusters("v", slack), arrivals=[*values(*batches), arrival(3, "b", 1, "b")])
+        outcome = join_alone(Clusters("v", slack), arrivals=[*values(*batches), arrival(3, "b", 1, "b")])
         filled = [batch for batch in batches if batch]
         over = any("x" in have and is_run_of_lacks(filled[i + 1 :], slack + 1) for i, have in enumerate(filled))
         assert ({"v": "x"} in outcome.denials[3]["a"]) == over, batches
@@ -171,7 +171,7 @@ def test_punctuation_denies_from_the_end_of_its_own_batch() -> None:
         arrival(1, "a", 1, "null", v=None, end=False),
         arrival(1, "b", 1, "+"),
     ]
-    outcome = promised(END, arrivals=rows)
+    outcome = join_alone(END, arrivals=rows)
     assert outcome.denied == [(rows[2], END)]
     assert outcome.punctuations == [rows[0]]
     assert ids(outcome) == {"own batch+", "other value+", "null+"}
@@ -215,13 +215,13 @@ def test_pattern_of_two_values_is_not_a_pattern_of_one() -> None:
         arrival(1, "a", 1, "ip only", item=80, ip="here"),
         arrival(1, "a", 1, "ip unknown", item=79, ip=None),
     ]
-    assert denied(promised(pattern, arrivals=rows)) == ["both"]
-    assert denied(promised(PunctuationFlag("end", {"item": "item"}), arrivals=rows)) == [
+    assert denied(join_alone(pattern, arrivals=rows)) == ["both"]
+    assert denied(join_alone(PunctuationFlag("end", {"item": "item"}), arrivals=rows)) == [
         "both",
         "ip unknown",
         "item only",
     ]
-    assert len(denied(promised(PunctuationFlag("end", {}), arrivals=rows))) == 4
+    assert len(denied(join_alone(PunctuationFlag("end", {}), arrivals=rows))) == 4
 
 
 def test_range_includes_both_ends() -> None:
@@ -230,7 +230,7 @@ def test_range_includes_both_ends() -> None:
     rows = [arrival(0, "a", 1, "end", end=True, **ends), arrival(0, "a", 1, "none", end=True, low=9, high=8, where="z")]
     rows += [arrival(1, "a", 1, str(v), v=v, zone="z") for v in (2, 3, 4, 5, 6, 8, 9, None)]
     rows += [arrival(1, "a", 1, "elsewhere", v=4, zone="y")]
-    assert denied(promised(pattern, arrivals=rows)) == ["3", "4", "5"]
+    assert denied(join_alone(pattern, arrivals=rows)) == ["3", "4", "5"]
 
 
 def test_nan_is_the_upper_end_of_a_range_and_above_infinity() -> None:
@@ -238,7 +238,7 @@ def test_nan_is_the_upper_end_of_a_range_and_above_infinity() -> None:
     found = {}
     for high in (float("inf"), NAN):
         rows = [arrival(0, "a", 1, "end", end=True, low=1.0, high=high), *values([], [0.5, 1.0, float("inf"), NAN])]
-        found[str(high)] = denied(promised(pattern, arrivals=rows))
+        found[str(high)] = denied(join_alone(pattern, arrivals=rows))
     assert found == {"inf": ["11", "12"], "nan": ["11", "12", "13"]}
 
 
@@ -251,7 +251,7 @@ def test_null_in_a_punctuation_is_rejected_and_never_a_wildcard() -> None:
         arrival(0, "a", None, "no time", end=True, item=1, low=1, high=9),
         arrival(1, "a", 1, "accepted", item=1, v=5),
     ]
-    outcome = promised(key, pattern, arrivals=rows)
+    outcome = join_alone(key, pattern, arrivals=rows)
     assert names(outcome.rejected) == ["no item", "no low", "no high", "no time"]
     assert (outcome.punctuations, outcome.denied) == ([], [])
 
@@ -265,7 +265,7 @@ def test_each_flag_has_its_own_pattern() -> None:
         arrival(1, "a", 1, "by n", v=8, n=2),
         arrival(1, "a", 1, "accepted", v=8, n=9),
     ]
-    outcome = promised(*promises, arrivals=rows)
+    outcome = join_alone(*promises, arrivals=rows)
     assert outcome.denied == [(rows[3], promises[1]), (rows[2], promises[0])]
     assert not outcome.rejected
 
@@ -333,11 +333,11 @@ UNEQUAL: list[tuple[object, object]] = [
 )
 def test_marks_are_compared_as_sql_does(one: Any, other: Any, same: bool) -> None:
     wanted = ["20"] if same else []
-    assert denied(promised(UniqueKey(("v",)), arrivals=values([one], [], [other]))) == wanted
+    assert denied(join_alone(UniqueKey(("v",)), arrivals=values([one], [], [other]))) == wanted
     if one is not None:
         end = arrival(0, "a", 1, "end", v=one, end=True)
-        assert denied(promised(END, arrivals=[end, *values([], [], [other])])) == wanted
-    assert denied(promised(Clusters("v"), arrivals=values([one], ["another"], [other]))) == wanted
+        assert denied(join_alone(END, arrivals=[end, *values([], [], [other])])) == wanted
+    assert denied(join_alone(Clusters("v"), arrivals=values([one], ["another"], [other]))) == wanted
 
 
 def test_order_of_judgement() -> None:
@@ -420,9 +420,9 @@ def test_count_window_counts_accepted_rows_only_also_those_that_match_nothing() 
     assert ids(join(streams, unmatched, lambda r: bool(r["a"]["v"] != 9))) == {"00b", "20b", "20c"}
 
 
-def test_promises_are_each_streams_own() -> None:
+def test_constraints_are_each_streams_own() -> None:
     rows = [*values([1], [2]), arrival(0, "b", 1, "b", v=1), arrival(1, "b", 1, "c", v=1)]
-    outcome = promised(UniqueKey(("v",)), arrivals=rows)
+    outcome = join_alone(UniqueKey(("v",)), arrivals=rows)
     assert not outcome.denied
     assert [{"v": 2} in outcome.denials[batch]["a"] for batch in (0, 1)] == [False, True]
     assert {"v": 1} not in outcome.denials[1]["b"]

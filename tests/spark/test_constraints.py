@@ -1,4 +1,4 @@
-"""What streams may promise: every mistake is told in a sentence."""
+"""What streams may declare: every mistake is reported in a sentence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,13 +22,13 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], COLUMNS)
 
 
-def joined(frame: DataFrame, **given: Any) -> wm.Join:
+def make_join(frame: DataFrame, **given: Any) -> wm.Join:
     return wm.join(wm.stream("a", frame, time="ts", **given), wm.stream("b", frame, time="ts"), select="a.id")
 
 
 def test_names_are_found_as_spark_finds_them(frame: DataFrame) -> None:
     given = [wm.key("ID", "Odd. Name"), wm.ordered("PRICE", 0.5), wm.clustered("T"), wm.foreign_key("N", "B.odd. NAME")]
-    found = joined(frame, constraints=given, punctuations=wm.punctuations(flag="OK", on=["N", "d"])).query
+    found = make_join(frame, constraints=given, punctuations=wm.punctuations(flag="OK", on=["N", "d"])).query
     assert [found.describe_constraint(0, promise) for promise in found.streams[0].constraints] == [
         "key (a.id, a.odd. name)",
         "a.price rising, slack 0.5",
@@ -40,7 +40,7 @@ def test_names_are_found_as_spark_finds_them(frame: DataFrame) -> None:
 
 def test_what_punctuations_of_a_frame_say_is_hidden(frame: DataFrame) -> None:
     said = wm.punctuations(frame=frame, on={"n": wm.between("n", "odd. name"), "t": "t"}, time="TS")
-    join = joined(frame, punctuations=[said, wm.punctuations(frame=frame, on="d", time="ts", effect="batch")])
+    join = make_join(frame, punctuations=[said, wm.punctuations(frame=frame, on="d", time="ts", effect="batch")])
     spec = join.query.streams[0]
     assert [hidden.text for hidden in spec.hidden] == [
         *("a frame of their own", "n", "t", "odd. name"),
@@ -100,7 +100,7 @@ NO_VALUES = "whose values can't be constrained; booleans, numbers, texts, binari
 )
 def test_constraints_that_can_not_be(frame: DataFrame, constraint: Any, said: str) -> None:
     with pytest.raises(wm.DefinitionError, match=said):
-        joined(frame, constraints=[constraint])
+        make_join(frame, constraints=[constraint])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_constraints_that_can_not_be(frame: DataFrame, constraint: Any, said: st
 )
 def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[DataFrame], Any], said: str) -> None:
     with pytest.raises(wm.DefinitionError, match=said):
-        joined(frame, punctuations=punctuations(frame))
+        make_join(frame, punctuations=punctuations(frame))
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[
 )
 def test_what_is_no_promise(frame: DataFrame, given: dict[str, Any], said: str) -> None:
     with pytest.raises(wm.DefinitionError, match=said):
-        joined(frame, **given)
+        make_join(frame, **given)
 
 
 def test_names_of_two_columns(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "id int, ts timestamp, x int, X int")
     with pytest.raises(wm.DefinitionError, match=r"wm.key\('x'\): it has two columns called x and X; rename one"):
-        joined(frame, constraints=[wm.key("x")])
+        make_join(frame, constraints=[wm.key("x")])
 
 
 @pytest.mark.parametrize("long", ["0 seconds", "a while", 5, True])

@@ -1,4 +1,4 @@
-"""Streams that promise something, with spilling by dice: the oracle's results, and the same rows denied."""
+"""Streams with constraints, and spilling by dice: the oracle's results, and the same rows denied."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.budget import search
 from tests.metadata.test_denial import arrivals_of, assert_denied_alike, expected, query_of
 from tests.metadata.test_denial import cases as denying
-from tests.metadata.test_inheritance import ENDS, WHERE, as_stream, joined, numbered, queries_of, row, spec
+from tests.metadata.test_inheritance import ENDS, WHERE, as_stream, make_join, numbered, queries_of, row, spec
 from tests.metadata.test_inheritance import cases as inheriting
 from tests.metadata.test_inheritance import expected as expected_of_tree
 from tests.metadata.test_properties import cases as closing
@@ -46,7 +46,7 @@ def spilled(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
             run.step(strategy, rows, case["exchanges"][batch])
             for _ in range(lull):
                 run.run_round(strategy, case["exchanges"][batch])
-    paid(run, without_spilling(dice))
+    pay_all(run, without_spilling(dice))
     with limited(**case["extremes"]):
         for _ in range(6):
             run.step(Central(), [])
@@ -54,7 +54,7 @@ def spilled(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
     return run, expected(case, arrivals)
 
 
-def paid(run: Run, spilling: Spilling) -> None:
+def pay_all(run: Run, spilling: Spilling) -> None:
     """Pay all that is owed, and go on with another way to decide."""
     run.spilling = spilling
     while run.run_round(Central(), all=True):
@@ -63,7 +63,7 @@ def paid(run: Run, spilling: Spilling) -> None:
 
 @search(15)
 @given(case=denying(), dice=dice_of, lulls=lulls_of)
-def test_promises_true_and_false(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
+def test_constraints_true_and_false(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted = spilled(case, dice, lulls, folder)
     assert run.results == wanted.results
@@ -101,7 +101,7 @@ def test_what_an_inner_join_says_comes_after_what_it_owes(
         run = Run(root, Store(folder), inner=dict(zip(paths, inner, strict=True)), spilling=dice)
         for batch, rows in enumerate([*numbered(case), [], []]):
             if batch == last:
-                paid(run, PayAll())
+                pay_all(run, PayAll())
             given: dict[str, list[Any]] = {}
             for name, row in rows:
                 given.setdefault(homes[name][0], []).append((homes[name][1], row))
@@ -110,7 +110,7 @@ def test_what_an_inner_join_says_comes_after_what_it_owes(
                 run.step(strategy, given.pop("j", []), within=given)
                 for _ in range(lulls[batch % len(lulls)]):
                     run.run_round(strategy)
-        paid(run, without_spilling(dice))
+        pay_all(run, without_spilling(dice))
         for _ in range(4):
             run.step(Central(), [])
     *within, outer = expected_of_tree(case, run, paths)
@@ -129,8 +129,8 @@ def nested(query: Query) -> Query:
 
 def test_punctuations_wait_as_long_as_something_is_owed(tmp_path: Path) -> None:
     """Also those that no tuple matches: the outer join hears of them, and lets tuples go, once all is paid."""
-    inner = joined(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0])
-    outer = nested(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False))
+    inner = make_join(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0])
+    outer = nested(make_join(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False))
     run = Run(outer, Store(str(tmp_path)), inner={"j_0": inner}, spilling=Hand(in_stream(0, "j_0")))
     run.step(Central(), [(1, row(3, 7)), (1, row(4, 8))], within={"j_0": [(0, row(1, 7))]})
     run.step(Central(), [], within={"j_0": [(1, row(2, 7))]})
@@ -139,7 +139,7 @@ def test_punctuations_wait_as_long_as_something_is_owed(tmp_path: Path) -> None:
         run.step(Central(), [])
     assert not run.results and not marks(run)
     assert run.progress[-1]["distinctRows"] == 2
-    paid(run, Hand())
+    pay_all(run, Hand())
     assert run.results == {((1, 3), 3): 1}
     for _ in range(4):
         run.step(Central(), [])
