@@ -2,15 +2,17 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.metadata.constraints import ConstraintState, MarkFile
 from watersmeet.state.chunks.chunk import lies_in
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.store import local_files
+from watersmeet.state.store import local_files, remote
 from watersmeet.state.store.store import Store
 
 
@@ -48,6 +50,18 @@ def test_a_document_that_is_too_large(store: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(local_files, "LARGEST", 0)
     with pytest.raises(StateError, match="has more than 0 bytes: no document of Watersmeet's is that large"):
         store.read("chunks/x")
+
+
+def test_a_remote_document_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    monkeypatch.setattr(remote, "connect", lambda root: SimpleNamespace(system=far, at=lambda path: path))
+    (tmp_path / "x").write_bytes(b"xyz")
+    store = Store("s3://bucket/ck", confined=True)
+    assert store.read("x") == b"xyz" and store.read("y") is None
+    monkeypatch.setattr(local_files, "LARGEST", 2)
+    with pytest.raises(StateError, match="s3://bucket/ck/x has more than 2 bytes: no document of Watersmeet's is that"):
+        store.read("x")
+    assert Store("s3://bucket/ck").read("x") == b"xyz"
 
 
 def test_columns_that_are_not_what_they_claim(store: Store) -> None:

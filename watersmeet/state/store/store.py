@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import Chunk, Rows
-from watersmeet.state.store import remote
+from watersmeet.state.store import local_files, remote
 from watersmeet.state.store.budget import Cache, OpenChunks, RowsKey, Value, most_open
 from watersmeet.state.store.file_format import digest, read_batch
 from watersmeet.state.store.local_files import (
@@ -141,12 +141,25 @@ class Store:
         """
         try:
             if self.local is None:
-                system, full = self.remote(path)
-                with system.open_input_file(full) as source:
-                    return bytes(source.read())
+                return self._fetch(path, local_files.LARGEST if self.confined else None)
             return (resolve_document(self.local, path) if self.confined else Path(self.local, path)).read_bytes()
         except FileNotFoundError:
             return None
+
+    def _fetch(self, path: str, most: int | None = None) -> bytes:
+        """Return the bytes of a remote file.
+
+        Raises:
+            FileNotFoundError: If it doesn't exist.
+            StateError: If it has more than so many.
+        """
+        system, full = self.remote(path)
+        with system.open_input_file(full) as source:
+            if most is not None and source.size() > most:
+                raise StateError(
+                    f"{self.root}/{path} has more than {most:,} bytes: no document of Watersmeet's is that large."
+                )
+            return bytes(source.read())
 
     def modified(self, path: str) -> float | None:
         """Return when a file was written, in seconds since the epoch by its file system's clock; None without one."""
@@ -259,10 +272,7 @@ class Store:
         """
         file = resolve_inside(self.local, path) if self.confined and self.local is not None else self._local_path(path)
         if self.local is None and not file.exists():
-            content = self.read(path)
-            if content is None:
-                raise FileNotFoundError(path)
-            remote.save(file, content)
+            remote.save(file, self._fetch(path))
         return file
 
     def _copy_path(self, path: str) -> Path:
