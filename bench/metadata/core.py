@@ -21,8 +21,7 @@ from bench.metadata.reference import STREAMS, batches
 from bench.metadata.run import WHERE, Figures, Kind, figures
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
-from watersmeet.exchange.exchanges import run_local
-from watersmeet.exchange.tasks import CONTENT, STREAM
+from watersmeet.exchange.tasks import CONTENT, STREAM, join_share, take_in
 from watersmeet.metadata.constraints import Constraint, FlaggedPunctuations, Key, Pattern
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
@@ -31,7 +30,7 @@ from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
 from watersmeet.runtime.commit_protocol import Publish, ResultsPublished
 from watersmeet.state.store.store import Store
-from watersmeet.testing.run import Here, Rows, Run
+from watersmeet.testing.run import Rows, Run, attempt
 from watersmeet.workload.auctions import Batch
 from watersmeet.workload.tuples import SECOND
 
@@ -65,9 +64,8 @@ def query_of(schemas: Sequence[pa.Schema], kind: Kind) -> Query:
     return Query(streams, conjuncts, WHERE, outputs=tuple(Output(*output) for output in OUTPUTS.items()))
 
 
-def block_of(batch: Batch) -> pa.RecordBatch:
+def block_of(tables: Sequence[pa.Table]) -> pa.RecordBatch:
     """Return a batch as tasks read it: its streams one under the other, each with columns of its own."""
-    tables = [batch.tables[name] for name in STREAMS]
     counts = [table.num_rows for table in tables]
     columns = {STREAM: pa.array(np.repeat(np.arange(len(tables), dtype=np.int8), counts))}
     for stream, table in enumerate(tables):
@@ -88,8 +86,9 @@ class CoreRun(Run):
     files: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
-        """Run the batch's job in one task."""
-        return run_local(Here([[self.block]]), plan, 1)
+        """Run the batch's job as the driver's process does."""
+        assert self.block is not None
+        return join_share(plan, [take_in(plan, attempt(), [self.block])], attempt(), 0, 1)
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Copy the results to where they are read."""
@@ -110,7 +109,7 @@ def run(files: Path, out: Path, kind: Kind, seconds: float) -> Iterator[Figures]
             query = query_of([batch.tables[name].schema for name in STREAMS], kind)
             state = CoreRun(query, Store(str(out / "state")), steady=True, results_to=out / "results")
         start = time.perf_counter()
-        state.block = block_of(batch)
+        state.block = block_of([batch.tables[name] for name in STREAMS])
         state.step(Central(), [])
         milliseconds = 1000 * (time.perf_counter() - start)
         yield figures({**state.progress[-1], "durationMs": {"total": milliseconds}, "process": "core"})

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
-from watersmeet.probe.chunk_table import ChunkTable
+from watersmeet.probe.chunk_table import ChunkTable, is_bulky
 from watersmeet.probe.partials import Gather, Partials
 from watersmeet.query.cases import CASE, CONTENT, NEWEST, NONE, ROLE, WHOLE
 from watersmeet.query.query import RESULT_TIME, Query
@@ -163,6 +163,8 @@ class ResultWriter:
         else:
             system, full = self.store.remote(path)
             self._sink = system.open_output_stream(full)
+        # Dictionaries of numbers cost more than all else and save nothing, once the pages are compressed.
         # [!] Spark's reader fails on dictionary-encoded arrays that contain NULLs.
-        plain = not any(pa.types.is_nested(kind) for kind in self.schema.types)
-        self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy", use_dictionary=plain)
+        nested = any(pa.types.is_nested(field.type) for field in self.schema)
+        texts = [] if nested else [field.name for field in self.schema if is_bulky(field.type)]
+        self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy", use_dictionary=texts or False)

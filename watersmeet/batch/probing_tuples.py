@@ -9,7 +9,7 @@ from watersmeet.batch.plan import BatchPlan, Course
 from watersmeet.probe.chunk_table import ChunkTable, Target, start_partials
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import entry_conjuncts
-from watersmeet.probe.partials import Partials
+from watersmeet.probe.partials import Partials, uniform
 from watersmeet.query.query import Query
 from watersmeet.spilling.paying_tuples import PayingTuples
 
@@ -64,7 +64,7 @@ class ProbingTuples:
                 rows = np.arange(share, target.chunk.rows, shares)
                 ts = self._table.rows(target).ts[rows]
                 asof = as_of_counts(self._arrivals, origin, ts)
-                batch = np.full(len(ts), self._plan.batch)
+                batch = uniform(self._plan.batch, len(ts))
                 yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
     def _owing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:

@@ -13,6 +13,7 @@ where the values at hand and the zone map of the column show that none does.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sqlglot import exp
 
@@ -20,6 +21,7 @@ from watersmeet.arguments import DAY
 from watersmeet.predicate.conditions import prefix_of
 from watersmeet.predicate.expr import Expr, strict_expr
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
+from watersmeet.predicate.numeric import Leaf, Number, NumericOperation, is_numeric, leaf_of
 from watersmeet.predicate.source import EvaluatedConstant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DATETIME, DOUBLE, INTEGRAL, NUMERIC, STRING, Kind, common_type
@@ -47,11 +49,11 @@ _LIMITS: dict[Kind, float] = {
     "date": float(1 << 31) * SLACK,
 }
 LONGEST_MONTH = 31 * DAY
-MARGIN = "1e-14"
+MARGIN = 1e-14
 FIXED_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "UCT"}
 PLAIN = (exp.Column, exp.Literal, exp.Neg, EvaluatedConstant)
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
-_SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_SIGNS: dict[type[SqlNode], Literal["+", "-", "*"]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _GUARDED: dict[type[SqlNode], str] = {**_SIGNS, exp.Neg: "-"}
 SIDES: dict[type[SqlNode], tuple[bool, bool]] = {
     exp.EQ: (True, True),
@@ -70,34 +72,39 @@ class Value:
     """A number computed in DOUBLE.
 
     Attributes:
-        sql: Its expression.
+        number: The number.
         size: The sum of the absolute values of its parts.
         columns: The columns it reads.
         exact: Whether it is the very value that the conjunct compares with, or the double next to it.
     """
 
-    sql: str
-    size: str
+    number: Number
+    size: Number
     columns: frozenset[Column]
     exact: bool
 
-    def combine(self, sign: str, other: "Value") -> "Value":
-        """`self sign other`, for + - *."""
-        size = "*" if sign == "*" else "+"
+    def combine(self, sign: Literal["+", "-", "*"], other: "Value") -> "Value":
+        """`self sign other`."""
         return Value(
-            f"({self.sql} {sign} {other.sql})",
-            f"({self.size} {size} {other.size})",
+            NumericOperation(sign, (self.number, other.number)),
+            NumericOperation("*" if sign == "*" else "+", (self.size, other.size)),
             self.columns | other.columns,
             exact=False,
         )
 
     def negate(self) -> "Value":
         """`-self`; not exact, since an end of -NaN doesn't mean that nothing lies below it."""
-        return replace(self, sql=f"(-{self.sql})", exact=False)
+        return replace(self, number=NumericOperation("negate", (self.number,)), exact=False)
 
-    def scale(self, factor: str) -> "Value":
+    def scale(self, factor: float) -> "Value":
         """`self * factor`, for another unit."""
-        return replace(self, sql=f"({self.sql} * {factor})", size=f"({self.size} * {factor})", exact=False)
+        number, size = (NumericOperation("*", (part, _constant(factor))) for part in (self.number, self.size))
+        return replace(self, number=number, size=size, exact=False)
+
+    @property
+    def margin(self) -> Number:
+        """How far it may be from what it stands for, because it was rounded."""
+        return NumericOperation("*", (_constant(MARGIN), self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +114,12 @@ class Interval:
     low: Value | None
     high: Value | None
 
-    def shift(self, sign: str, by: Value) -> "Interval":
+    def shift(self, sign: Literal["+", "-"], by: Value) -> "Interval":
         """The interval after adding or subtracting a value."""
         low, high = (end and end.combine(sign, by) for end in (self.low, self.high))
         return Interval(low, high)
 
-    def scale(self, factor: str) -> "Interval":
+    def scale(self, factor: float) -> "Interval":
         """The interval in another unit."""
         low, high = (end and end.scale(factor) for end in (self.low, self.high))
         return Interval(low, high)
@@ -131,9 +138,9 @@ class Interval:
         mirror = self.mirror()
         if self.high is None or mirror.high is None:
             return replace(mirror, high=None)
-        sql = f"(CASE WHEN isnan({self.high.sql}) THEN {self.high.sql} ELSE {mirror.high.sql} END)"
+        number = NumericOperation("this if NaN, else", (self.high.number, mirror.high.number))
         columns = self.high.columns | mirror.high.columns
-        return replace(mirror, high=replace(mirror.high, sql=sql, columns=columns))
+        return replace(mirror, high=replace(mirror.high, number=number, columns=columns))
 
 
 def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
@@ -161,7 +168,7 @@ def upper_end(node: SqlNode, translator: Translator) -> tuple[str, frozenset[Col
     None if the node isn't a number, or computing it may raise.
     """
     value = _BoundFinder(translator).value(node)
-    return None if value is None else (_upper(value), value.columns)
+    return None if value is None else (_upper(value).sql, value.columns)
 
 
 def _bound(column: Column, interval: Interval) -> Bound | None:
@@ -172,19 +179,24 @@ def _bound(column: Column, interval: Interval) -> Bound | None:
         return None
     low = _lower(interval.low) if interval.low else None
     high = _upper(interval.high) if interval.high else None
-    return Bound(column, low, high, tuple(sorted(columns)))
+    numeric = (low, high) if all(end is None or is_numeric(end) for end in (low, high)) else None
+    low_sql, high_sql = (None if end is None else end.sql for end in (low, high))
+    return Bound(column, low_sql, high_sql, tuple(sorted(columns)), numeric=numeric)
 
 
-def _lower(value: Value) -> str:
+def _lower(value: Value) -> Number:
     """The lower end; one of NaN is replaced by -inf, as NaN - x > 5 is TRUE for every x."""
     if value.exact:
-        return value.sql
-    widened = f"{value.sql} - {MARGIN} * {value.size}"
-    return f"(CASE WHEN isnan({widened}) THEN CAST('-inf' AS DOUBLE) ELSE {widened} END)"
+        return value.number
+    return NumericOperation("-inf if NaN", (NumericOperation("-", (value.number, value.margin)),))
 
 
-def _upper(value: Value) -> str:
-    return value.sql if value.exact else f"({value.sql} + {MARGIN} * {value.size})"
+def _upper(value: Value) -> Number:
+    return value.number if value.exact else NumericOperation("+", (value.number, value.margin))
+
+
+def _constant(value: float) -> Leaf:
+    return Leaf(f"CAST({value!r} AS DOUBLE)", constant=value)
 
 
 class _BoundFinder:
@@ -240,10 +252,11 @@ class _BoundFinder:
             return left.combine(_SIGNS[type(node)], right) if left and right else None
         if expr.raises or expr.unsure or expr.rough:  # Spark may leave out the float
             return None
-        sql = AS_DOUBLE[expr.type.kind].format(expr.sql)
+        leaf = leaf_of(expr) or Leaf("")
+        leaf = replace(leaf, sql=AS_DOUBLE[expr.type.kind].format(expr.sql))
         # Arrow and DuckDB disagree about the last bits of a decimal.
         exact = expr.type.kind != "decimal" and isinstance(node, PLAIN)
-        return Value(sql, f"abs({sql})", expr.columns, exact)
+        return Value(leaf, NumericOperation("abs", (leaf,)), expr.columns, exact)
 
     def _adds_up(self, expr: Expr) -> bool:
         """Whether Spark computes it as with real numbers, but for rounding: no wrap-around, no 32-bit floats."""
@@ -283,7 +296,7 @@ class _BoundFinder:
         left_value, right_value = self.value(left), self.value(right)
         kinds = {expr.type.kind for expr in (self.expr(left), self.expr(right)) if expr is not None}
         if kinds == {"date"}:  # a number of days, while their difference counts microseconds
-            interval = interval.scale(f"CAST({1 / DAY!r} AS DOUBLE)")
+            interval = interval.scale(1 / DAY)
         elif "date" in kinds:
             return
         if isinstance(node, exp.Add):
@@ -388,7 +401,7 @@ def guard_bound(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None
         mine = bound.column.stream in {column.stream for column in operand.columns}
         if mine and not is_bare(operand, bound):
             return None
-    return Bound(bound.column, bound.low, bound.high, bound.columns, operations)
+    return replace(bound, operations=operations)
 
 
 def is_bare(operand: Operand, bound: Bound) -> bool:

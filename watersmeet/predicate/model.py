@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from watersmeet.predicate.numeric import Number, NumericComparison
     from watersmeet.predicate.terms import Comparison, Term
 
 Relation = Literal["", "<", "<=", ">", ">=", "=", "<>", "<=>", "BETWEEN"]
@@ -127,6 +128,7 @@ class Bound:
         operations: The operations that may overflow; their operands read other streams, or are `column` itself.
         conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside [low, high]: then
             it can look up stored rows, whose values are known, but doesn't constrain rows to come.
+        numeric: The ends, None for a missing one, if NumPy can compute them; else None.
     """
 
     column: Column
@@ -135,6 +137,7 @@ class Bound:
     columns: tuple[Column, ...]
     operations: tuple[Operation, ...] = ()
     conditional: bool = False
+    numeric: "tuple[Number | None, Number | None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,7 @@ class Conjunct:
         on: Streams that must be present even if it doesn't name them, because it stands in their ON.
         gaps: How far apart event times may be.
         comparing: The values that it compares, for people.
+        numeric: Comparisons of numbers that together are the conjunct, if NumPy answers as Spark does; else none.
     """
 
     text: str
@@ -269,6 +273,7 @@ class Conjunct:
     on: tuple[int, ...] = ()
     gaps: tuple[Gap, ...] = ()
     comparing: ComparedValues = ComparedValues()
+    numeric: "tuple[NumericComparison, ...]" = ()
 
     @property
     def streams(self) -> frozenset[int]:

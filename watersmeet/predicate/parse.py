@@ -12,6 +12,7 @@ from watersmeet.predicate.conjunct_values import compared_values_of, equality_of
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.great_circles import great_circle_bounds_of
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.numeric import numeric_comparisons_of
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
@@ -91,6 +92,13 @@ def _find_bounds(conjunct: Conjunct, node: SqlNode, translator: Translator) -> C
     return replace(conjunct, bounds=(*bounds_of(node, translator), *text_bounds_of(node, translator)))
 
 
+def _read_numbers(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Find the comparisons of numbers that it is, if it is nothing else and can't raise."""
+    if conjunct.near or conjunct.calls or conjunct.unsure or conjunct.raises:
+        return conjunct
+    return replace(conjunct, numeric=numeric_comparisons_of(node, translator))
+
+
 def _compare_columns(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
     """Find what it requires of bare columns."""
     if conjunct.near:
@@ -113,6 +121,7 @@ PASSES: tuple[Callable[[Conjunct, SqlNode, Translator], Conjunct], ...] = (
     _read_comparisons,
     _translate,
     _find_bounds,
+    _read_numbers,
     _compare_columns,
     _describe_values,
 )

@@ -12,7 +12,7 @@ from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Column, Operand, Operation
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
-from watersmeet.probe.partials import Partials, references
+from watersmeet.probe.partials import Partials, references, uniform
 from watersmeet.query.windows import Window
 from watersmeet.state.chunks.chunk import Rows
 
@@ -75,6 +75,8 @@ class AccessPath:
 
 def time_path(rows: Rows, low: Ints, high: Ints) -> AccessPath:
     """Return the rows whose time lies in [low, high]."""
+    if len(low) and len(rows) and low.max() <= rows.ts[0] and rows.ts[-1] <= high.min():
+        return AccessPath(np.zeros(len(low), np.int64), np.full(len(low), len(rows)), None)
     first = np.searchsorted(rows.ts, low, "left")
     last = np.searchsorted(rows.ts, high, "right")
     return AccessPath(first, np.maximum(last - first, 0), None)
@@ -207,7 +209,7 @@ class Probe:
         partials.from_scan = from_scan
         partials.joined = (*self.block.joined, stream)
         partials.rows[stream] = references(self.target.number, row)
-        partials.here = np.full(len(row), self.seat) if isinstance(self.seat, int) else self.seat[partial]
+        partials.here = uniform(self.seat, len(row)) if isinstance(self.seat, int) else self.seat[partial]
         if self.input.tracked:
             partials.times[stream] = ts
         partials.high = np.maximum(partials.high, ts)

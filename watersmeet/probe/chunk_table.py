@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +13,14 @@ from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.numbers import hashes
-from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
+from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references, uniform
 from watersmeet.query.query import Query
 from watersmeet.spilling.units import OwedBatches
 from watersmeet.state.chunks.chunk import Chunk, Rows, widths
 from watersmeet.state.store.store import Store
 
+RUN = 64
+"""Runs of references to one chunk are looked up one by one if they are of this length on average; else by chunk."""
 Locate = Callable[[Partials, slice], Ints]
 """Returns the positions in a piece of a block at which something holds; the slice is its place in the block."""
 
@@ -134,15 +137,20 @@ class ChunkTable:
         rows = refs & ROW_MASK
         if not len(refs):
             return pa.array([], self._query.type_of(column))
-        if bool((numbers == numbers[0]).all()):
-            return self.rows(self._by_number[int(numbers[0])]).column(column).take(pa.array(rows))
+        edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(refs)]
+        if len(edges) * RUN <= len(refs):
+            return pa.concat_arrays([self._values(column, numbers[a], rows[a:b]) for a, b in pairwise(edges)])
         parts, places = [], []
         for target, at in self._by_chunk(refs):
-            parts.append(self.rows(target).column(column).take(pa.array(rows[at])))
+            parts.append(self._values(column, target.number, rows[at]))
             places.append(at)
         back = np.empty(len(refs), dtype=np.int64)
         back[np.concatenate(places)] = np.arange(len(refs))
         return pa.concat_arrays(parts).take(pa.array(back))
+
+    def _values(self, column: Column, number: int, rows: Ints) -> pa.Array:
+        """Return the values of a column for some rows of one chunk."""
+        return self.rows(self._by_number[int(number)]).column(column).take(pa.array(rows))
 
     def contents(self, refs: Ints) -> Ints:
         """Return the content hashes of rows; their stream must store them."""
@@ -235,7 +243,7 @@ def start_partials(
         moment=ts,
         high=ts,
         deadline=query.streams[origin].window.deadline(ts),
-        here=np.full(len(ts), NOWHERE),
+        here=uniform(NOWHERE, len(ts)),
         batch=batch,
         asof=dict(asof),
         times={origin: ts} if origin in tracked else {},

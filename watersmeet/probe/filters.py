@@ -108,7 +108,8 @@ class Filter(ABC):
     def _take(self, block: Partials, locate: Callable[[], Ints], counts: TestCounts) -> Partials:
         """Return the located part of a block that isn't empty, and count it."""
         start = self.evaluators.clock()
-        passing = block.take(locate())
+        at = locate()
+        passing = block.take(at) if len(at) < len(block) else block
         counts.add(TestCounts(len(block), len(passing), 1, self.evaluators.clock() - start))
         return passing
 

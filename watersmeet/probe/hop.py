@@ -76,7 +76,7 @@ class Hops:
         return make_filters(
             self.evaluators,
             self.work.of(step),
-            sql=step.sql,
+            sql=tuple(conjunct for conjunct in step.sql if not conjunct.numeric),
             near=step.near,
             early_raising=step.early_raising,
             calls=step.calls,

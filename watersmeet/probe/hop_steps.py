@@ -43,6 +43,11 @@ class Step:
     role: Role = NEW
 
     @property
+    def numeric(self) -> tuple[Conjunct, ...]:
+        """The conjuncts in plain SQL that NumPy decides for pairs, before these become partial results."""
+        return tuple(conjunct for conjunct in self.sql if conjunct.numeric)
+
+    @property
     def hop(self) -> Hop:
         """The key by which the step's work is counted, whichever of the streams joined came first."""
         return tuple(sorted(self.joined)), self.target

@@ -90,8 +90,8 @@ class Partials:
             moment=self.moment[at],
             high=self.high[at],
             deadline=self.deadline[at],
-            here=self.here[at],
-            batch=self.batch[at],
+            here=_pick(self.here, at),
+            batch=_pick(self.batch, at),
             asof={stream: counts[at] for stream, counts in self.asof.items()},
             times={stream: times[at] for stream, times in self.times.items()},
             columns={column: values.take(index) for column, values in self.columns.items()},
@@ -116,6 +116,21 @@ class Partials:
         )
 
 
+def uniform(value: int, length: int) -> Ints:
+    """Return an array of one value, which takes no memory, nor does what is picked from it; it can't be written to."""
+    return np.broadcast_to(np.int64(value), length)
+
+
+def _pick(values: Ints, at: NDArray[np.integer[Any]]) -> Ints:
+    return values[at] if values.strides[0] else np.broadcast_to(values[:1], len(at))
+
+
+def _join(parts: Sequence[Ints]) -> Ints:
+    values = {int(part[0]) for part in parts if not part.strides[0]}
+    is_uniform = len(values) == 1 and not any(part.strides[0] for part in parts)
+    return uniform(values.pop(), sum(map(len, parts))) if is_uniform else np.concatenate(parts)
+
+
 def concat(blocks: Sequence[Partials]) -> Partials:
     """Return blocks of the same streams as one, which carries the columns that all of them do; a single one itself."""
     first = blocks[0]
@@ -128,13 +143,17 @@ def concat(blocks: Sequence[Partials]) -> Partials:
         moment=np.concatenate([block.moment for block in blocks]),
         high=np.concatenate([block.high for block in blocks]),
         deadline=np.concatenate([block.deadline for block in blocks]),
-        here=np.concatenate([block.here for block in blocks]),
-        batch=np.concatenate([block.batch for block in blocks]),
+        here=_join([block.here for block in blocks]),
+        batch=_join([block.batch for block in blocks]),
         asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
         times={stream: np.concatenate([block.times[stream] for block in blocks]) for stream in first.times},
         columns={column: pa.concat_arrays([block.columns[column] for block in blocks]) for column in columns},
         tags={name: np.concatenate([block.tags[name] for block in blocks]) for name in first.tags},
     )
+
+
+SMALL = 4
+"""Blocks of less than one part in so many of the limits' size are put together."""
 
 
 class BlockBuffer:
@@ -162,14 +181,18 @@ class BlockBuffer:
 
 
 def regroup(blocks: Iterable[Partials]) -> Iterator[Partials]:
-    """Yield the same partial results in blocks of about the limits' size, so that no later hop runs for tiny blocks.
+    """Yield the same partial results in blocks of at most the limits' size, so that no later hop runs for tiny blocks.
 
-    Small blocks are held back until there are enough of them.
+    Small blocks are held back until there are enough of them; others go ahead as they are, since copying them costs as
+    much as a hop.
     """
     rows, waiting = limits().block_rows, BlockBuffer()
     for block in blocks:
         for start in range(0, len(block), rows):
-            if waiting.add(block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block):
+            part = block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block
+            if len(part) * SMALL >= rows:
+                yield part
+            elif waiting.add(part):
                 yield waiting.drain()
     if waiting:
         yield waiting.drain()

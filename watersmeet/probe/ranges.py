@@ -15,6 +15,7 @@ from watersmeet.arrays import Floats, Mask
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
 from watersmeet.probe.candidates import Range
 from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.evaluators.numpy_comparisons import Numbers, double_values, take_numbers
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.sorted_index import Zone
 
@@ -30,7 +31,7 @@ def columns_of(bounds: Iterable[Bound]) -> set[Column]:
 
 
 def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], rows: int) -> list[Range]:
-    """Return for each bound the interval that each partial result looks for, computed by DuckDB.
+    """Return for each bound the interval that each partial result looks for, computed by NumPy or else by DuckDB.
 
     Return none if an end raises (the lower case of Σ can't be carried over): the conjunct itself decides.
 
@@ -41,6 +42,8 @@ def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], r
         rows: How many partial results there are.
     """
     # NULL comes back as NaN, for which no row can match; the conjunct itself decides.
+    if all(bound.numeric is not None and not bound.operations for bound in bounds):
+        return [_numeric_range(bound, table, rows) for bound in bounds]
     operands = list(dict.fromkeys(operand for bound in bounds for operand in _others(bound)))
     answer = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
     if answer is None:
@@ -48,6 +51,18 @@ def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], r
     ends, numbers = answer
     values = dict(zip(operands, numbers, strict=True))
     return [_range(bound, low, high, values, rows) for bound, (low, high) in zip(bounds, ends, strict=True)]
+
+
+def _numeric_range(bound: Bound, table: Mapping[str, pa.Array], rows: int) -> Range:
+    """Return the interval of a bound that NumPy computes; see `ranges`."""
+    everywhere = np.arange(rows)
+
+    def gather(column: Column) -> Numbers:
+        return take_numbers(table[column.name], everywhere)
+
+    assert bound.numeric is not None
+    low, high = (None if end is None else double_values(end, gather, rows) for end in bound.numeric)
+    return _range(bound, low, high, {}, rows)
 
 
 def concat_ranges(pieces: Sequence[list[Range]]) -> list[Range]:

@@ -5,7 +5,7 @@ their partner there. For the others, the search is repeated with longer tails.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -26,6 +26,7 @@ from watersmeet.probe.candidates import (
 )
 from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.evaluators.numpy_comparisons import Numbers, take_numbers, true_pairs
 from watersmeet.probe.filters import admit_pairs, admit_times
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import Partials
@@ -130,7 +131,7 @@ class CandidateSearch:
     def prepare(self, block: Partials, step: Step) -> ProbeInput:
         """Return what the probes of a block share in its next hop."""
         window = self.reader.query.streams[step.target].window
-        conjuncts = (*step.sql, *step.near, *step.early_raising)
+        conjuncts = (*(c for c in step.sql if not c.numeric), *step.near, *step.early_raising)
         columns = {column for conjunct in conjuncts for column in conjunct.columns} | set(step.carry)
         times = Times(window.earliest(block.high), block.deadline)
         tracked = step.role.here or step.target in self.router.tracked
@@ -145,8 +146,9 @@ class CandidateSearch:
             probe_input: What they share.
             node: See `Hops.hop`.
         """
-        block, step, table = probe_input.block, probe_input.step, self.reader.table
-        intervals = self._ranges(block, step.bounds)
+        step, table = probe_input.step, self.reader.table
+        probe_input, intervals = _sort(probe_input, self._ranges(probe_input.block, step.bounds))
+        block = probe_input.block
         time = Column(step.target, self.reader.query.streams[step.target].time)
         seat_of = self.router.seats(block, step, table.hashes)
         targets = table.overlapping(step.target, int(probe_input.times.low.min()), int(probe_input.times.high.max()))
@@ -182,10 +184,13 @@ class CandidateSearch:
             blocks = time_iterator(self._scan(probe), scan, self.clock)
         else:
             blocks = expand_pairs(path, _block_rows(probe.input))
-        in_time = path is not None and path.order is None
+        all_in_time = by_time.pairs == len(probe.block) * len(probe.rows)
+        in_time = all_in_time or (path is not None and path.order is None)
         for partial, row in blocks:
             partial, row = admit_pairs(probe, None if in_time else times, partial, row)
             scan.pairs_out += len(partial)
+            if path is not None:
+                partial, row = self._test_numbers(probe, partial, row)
             if len(partial):
                 yield probe.extend(partial, row, from_scan=path is None)
         work = self.work.of(probe.step)
@@ -193,6 +198,23 @@ class CandidateSearch:
             work.search.add(TestCounts(path.pairs, scan.pairs_out))
         else:
             work.count_scan(texts_of(probe.step.sql), scan)
+
+    def _test_numbers(self, probe: Probe, partial: Ints, row: Ints) -> tuple[Ints, Ints]:
+        """Return the pairs for which the hop's comparisons of numbers hold, and count them."""
+
+        def gather(column: Column) -> Numbers:
+            if column.stream == probe.step.target:
+                return take_numbers(probe.rows.column(column), row)
+            return take_numbers(probe.block.column(column, self.reader.table.gather), partial)
+
+        tests = self.work.of(probe.step).tests
+        for conjunct in probe.step.numeric if len(partial) else ():
+            start, pairs = self.clock(), len(partial)
+            mask = true_pairs(conjunct.numeric, gather)
+            if not mask.all():
+                partial, row = partial[mask], row[mask]
+            tests[texts_of([conjunct])].add(TestCounts(pairs, len(partial), 1, self.clock() - start))
+        return partial, row
 
     def _scan(self, probe: Probe) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs of a partial result and a row that pass the hop's plain SQL, found by a join in DuckDB.
@@ -207,6 +229,18 @@ class CandidateSearch:
             left = self.reader.read(piece, (c for c in columns if c.stream != stream))
             for partial, row in self.duck.join(left, right, conditions, (len(piece), len(rows))):
                 yield start + partial, row
+
+
+def _sort(probe_input: ProbeInput, intervals: list[Range]) -> tuple[ProbeInput, list[Range]]:
+    """Return tuples that begin to probe, and what they look for, in the order of the values that they look for.
+
+    Then what is looked up one after the other lies side by side, here and in the hops that follow.
+    """
+    if len(probe_input.block.joined) > 1 or not intervals:
+        return probe_input, intervals
+    order, (low, high) = np.argsort(intervals[0].low, kind="stable"), probe_input.times
+    sorted_input = replace(probe_input, block=probe_input.block.take(order), times=Times(low[order], high[order]))
+    return sorted_input, [interval.take(order) for interval in intervals]
 
 
 def _choose_path(probe: Probe, by_time: AccessPath, times: Times, tails: Tails | None) -> AccessPath | None:

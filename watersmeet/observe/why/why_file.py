@@ -68,6 +68,8 @@ _STORED_CLASSES: dict[str, Any] = {
 _STORED_NAMES = {cls: name for name, cls in _STORED_CLASSES.items()}
 _STORED_FIELDS: dict[tuple[Any, str], str] = {(queries.StreamSpec, "constraints"): "promises"}
 """The fields whose names in files are not those of the classes."""
+_NOT_STORED = {(predicates.Conjunct, "numeric"), (predicates.Bound, "numeric")}
+"""The fields that files don't hold: what they say follows from others, and answers don't need it."""
 _FIELDS = {(cls, stored): name for (cls, name), stored in _STORED_FIELDS.items()}
 NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
 JoinPath = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
@@ -163,7 +165,11 @@ def _to_json(value: Any) -> Any:
     if is_dataclass(value):
         if type(value) not in _STORED_NAMES:
             raise TypeError(f"{type(value)} is no part of a join.")
-        names = {field.name: _STORED_FIELDS.get((type(value), field.name), field.name) for field in fields(value)}
+        names = {
+            field.name: _STORED_FIELDS.get((type(value), field.name), field.name)
+            for field in fields(value)
+            if (type(value), field.name) not in _NOT_STORED
+        }
         parts = {stored: _to_json(getattr(value, name)) for name, stored in names.items()}
         return {"is": _STORED_NAMES[type(value)], "of": parts}
     return [_to_json(part) for part in value] if isinstance(value, tuple | list) else value
