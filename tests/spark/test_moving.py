@@ -144,7 +144,7 @@ def test_incomplete_copies_are_removed(tmp_path: Path) -> None:
     hidden = Path(_hidden_name(str(tmp_path / "part-b3-owner-x")))
     hidden.write_text("par")
     Folder(Location(str(tmp_path), str(tmp_path)), "path", "owner").withdraw(4, lambda: None)
-    assert held(tmp_path).keys() == {"part-b3-owner-x", "part-b3-owner-y", ".part-b3-other-x.6f"}
+    assert read_files(tmp_path).keys() == {"part-b3-owner-x", "part-b3-owner-y", ".part-b3-other-x.6f"}
 
 
 def test_other_file_systems(source: Path, tmp_path: Path) -> None:
