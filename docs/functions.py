@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from watersmeet.predicate.functions import ALIASES, FUNCTIONS, VARIADIC
 from watersmeet.predicate.terms import BINARY, NAMES, TEXTS, UNARY, VECTORS
-from watersmeet.spark.sql.purity import why_not
+from watersmeet.spark.sql.purity import CLOCK, OUTSIDE
 
 PAGE = Path(__file__).parent / "functions.md"
 HEAD = """# Functions
@@ -22,6 +22,16 @@ HEAD = """# Functions
 - **Looked up in an index** are `=`, `<`, `<=`, `>`, `>=`, `BETWEEN` and `abs(x - y) < c` on numbers and times, comparisons of texts, `LIKE` with a prefix, `startswith`, and [great-circle distances](writing-predicates.md#great-circle-distances). `explain()` shows by which column.
 
 """
+
+
+NOT_OF_ROWS = {
+    "agg_funcs": "look at many rows",
+    "generator_funcs": "turn one row into several",
+    "window_funcs": "look at other rows",
+    "table_funcs": "make tables",
+}
+"""Groups of functions that don't compute a value of one row."""
+CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
 
 
 def main() -> None:
@@ -50,6 +60,24 @@ def page(spark: SparkSession) -> str:
         + "\n".join(sorted(left))
         + "\n\nSubqueries, parameters, `${variables}` and texts such as `TIMESTAMP 'now'` are refused as well.\n"
     )
+
+
+def why_not(group: str, kind: str) -> str:
+    """Return why `where` can't contain a function; empty if it can.
+
+    Args:
+        group: The group that Spark lists the function in.
+        kind: The class of its node.
+    """
+    if group in NOT_OF_ROWS:
+        return NOT_OF_ROWS[group]
+    if kind in CHANCE:
+        return "are random"
+    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
+        return "read the clock"
+    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
+        return "reach outside the query"
+    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
 def registered(spark: SparkSession) -> Iterator[tuple[str, str, str]]:

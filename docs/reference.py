@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from docs.progress_fields import FIELDS
 from watersmeet.cli import build_parser
-from watersmeet.observe.progress_fields import FIELDS
 from watersmeet.spark.api.writer import CONSOLE_OPTIONS, OWN_OPTIONS
 
 PAGE = Path(__file__).parent / "reference.md"

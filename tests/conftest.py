@@ -58,7 +58,7 @@ def only_known_fields() -> Iterator[None]:
         lacking = unknown(protocol.state.progress)
         if not type(protocol.tree.operator.strategy).__module__.startswith("watersmeet."):
             lacking = {path for path in lacking if not path.startswith("placement.")}
-        assert not lacking, f"watersmeet/observe/progress_fields.py lacks {lacking}"
+        assert not lacking, f"docs/progress_fields.py lacks {lacking}"
         return actions
 
     with pytest.MonkeyPatch.context() as patch:

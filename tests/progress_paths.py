@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.observe.progress_fields import FIELDS
+from docs.progress_fields import FIELDS
 
 
 def unknown(progress: Mapping[str, Any]) -> set[str]:

@@ -18,7 +18,14 @@ PARTICIPLES = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """What something has undergone doesn't say what it is: a name is a noun, a function's a verb."""
-PUBLIC = {"Given": '`watersmeet.ordering.Given`, and `order="given"`: the order given in the definition'}
+REGULAR = re.compile(r"_*(?!feed|need|seed|speed)[a-z]+ed_*")
+"""Of functions, regular participles too: they do something, so they are named by a verb or by what they return."""
+PUBLIC = {
+    "Given": '`watersmeet.ordering.Given`, and `order="given"`: the order given in the definition',
+    "clustered": "`wm.clustered`, and CLUSTERED in SQL: a stream that is clustered by a column",
+    "ordered": "`wm.ordered`, and ORDERED in SQL: a stream that is ordered by a column",
+    "limited": "`watersmeet.limits.limited`, a context in which limits are others",
+}
 """Participles that users write, each with its meaning."""
 
 CONVENTIONAL = {
@@ -63,6 +70,17 @@ def shared(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def test_no_name_is_a_bare_participle() -> None:
     names = ((name, path) for path, module in MODULES.items() for name in definitions(module))
     bare = [f"{path}: {name}" for name, path in names if PARTICIPLES.fullmatch(name) and name not in PUBLIC]
+    assert bare == []
+
+
+def test_no_function_is_a_regular_participle() -> None:
+    functions = (
+        (node.name, path)
+        for path, module in MODULES.items()
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+    )
+    bare = [f"{path}: {name}" for name, path in functions if REGULAR.fullmatch(name) and name not in PUBLIC]
     assert bare == []
 
 

@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import watersmeet
+from docs.progress_fields import FIELDS
 from watersmeet.batch.side_outputs import SIDES
 from watersmeet.cli import build_parser
-from watersmeet.observe.progress_fields import FIELDS
 from watersmeet.spark.api import writer
 from watersmeet.spark.api.define import JoinOptions
 from watersmeet.spark.api.join_query import JoinQuery

@@ -45,6 +45,16 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
+    """Reject a value that is none of the choices; `what` is how the error calls it.
+
+    Raises:
+        DefinitionError: If it is unknown.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise DefinitionError(f"{what}={value!r} is unknown; use one of {', '.join(choices)}.")
+
+
 def suggest(name: object, choices: "list[str] | tuple[str, ...]") -> str:
     """Return, as a question after a space, the choice that a name probably stands for; empty if none is near.
 

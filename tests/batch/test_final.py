@@ -22,6 +22,7 @@ from tests.batch.test_optional import (
 )
 from tests.budget import search
 from tests.metadata.test_corners import run_of, step, unneeded
+from tests.spilling.dice import Dice, without_spilling
 from tests.spilling.test_settle import dice_of
 from tests.spilling.trees import brute_force, started, stepped, tree_cases
 from watersmeet.errors import StateError
@@ -34,7 +35,6 @@ from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.rounds import Round
 from watersmeet.state.store.file_format import seal, unseal
 from watersmeet.state.store.store import Store
-from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 OPEN = [[("a", 1, 1.0, "p"), ("a", 2, 1.0, "q"), ("b", 3, 1.0, "q")], [("a", 7, 1.0, "p"), ("b", 7, 1.0, "q")]]

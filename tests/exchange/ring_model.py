@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from watersmeet.exchange.ring import Action, Ended, EndOfInputMessage, Message, Result, RingNode, Wave
+from watersmeet.exchange.ring import Action, Completion, EndOfInputMessage, Message, Result, RingNode, Wave
 
 FOREVER = 1 << 60
 
@@ -196,7 +196,7 @@ class Ring:
         for action in actions:
             if isinstance(action, Result):
                 self.results += [frozenset(row.id for row in members.values()) for _, _, members in action.block]
-            elif isinstance(action, Ended):
+            elif isinstance(action, Completion):
                 self.ended.add(node)
             else:
                 self.links[(node + 1) % self.case.nodes].append(action)

@@ -22,7 +22,7 @@ from tests.exchange.ring_model import (
 from watersmeet.exchange.ring import (
     Action,
     BuildMessage,
-    Ended,
+    Completion,
     EndOfInputMessage,
     PartialMessage,
     ProbeMessage,
@@ -268,7 +268,7 @@ def test_the_tail_passes_on_partial_results_alone() -> None:
     ]
     assert [*tail.handle(PartialMessage(ONE, 1, "ax", 1))] == [Result("axx")]
     assert [*tail.handle(ReleaseMessage(ONE))] == []
-    assert [*tail.handle(EndOfInputMessage())] == [Ended()]
+    assert [*tail.handle(EndOfInputMessage())] == [Completion()]
 
 
 @pytest.mark.parametrize(("interleaved", "under_way"), [(None, 1), (1, 1), (3, 3)])

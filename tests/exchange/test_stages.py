@@ -11,7 +11,7 @@ import pytest
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import PredicateError, StateError
 from watersmeet.exchange.exchanges import run_local, run_shuffle
-from watersmeet.exchange.message import REPORT, Attempt, Blocks, Failure, guarded, messages, outcome, received
+from watersmeet.exchange.message import REPORT, Attempt, Blocks, Failure, messages, outcome, read_reports, report_errors
 from watersmeet.placement import DSJ, PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -67,10 +67,10 @@ def test_an_error_in_any_task_arrives_as_it_was(tmp_path: Path, exchange: str) -
 
 def test_reports_travel_as_they_are_and_the_first_failure_is_raised() -> None:
     sent = messages([(1, {"rows": 3}), (0, Counter(a=2))])
-    assert sent.schema == REPORT and received([sent]) == [{"rows": 3}, Counter(a=2)]
+    assert sent.schema == REPORT and read_reports([sent]) == [{"rows": 3}, Counter(a=2)]
     failed = messages([(0, Failure(StateError, "gone")), (1, Failure(PredicateError, "later"))])
     with pytest.raises(StateError, match=r"^gone$"):
-        received([sent, failed])
+        read_reports([sent, failed])
     assert outcome([]) == []
 
 
@@ -80,12 +80,12 @@ def test_other_errors_are_not_taken_for_ours() -> None:
         yield
 
     with pytest.raises(KeyError, match="a bug"):
-        Here([[]]).run(guarded(broken, [0]), REPORT)
+        Here([[]]).run(report_errors(broken, [0]), REPORT)
 
 
 def test_rows_go_to_the_partitions_that_they_name() -> None:
     sent = Here([[messages([(2, "x"), (0, "y")])], [messages([(2, "z")])]]).partition_by_node(3)
-    assert [received(part) for part in sent._partitions] == [["y"], [], ["x", "z"]]
+    assert [read_reports(part) for part in sent._partitions] == [["y"], [], ["x", "z"]]
 
 
 class Losing(Here):

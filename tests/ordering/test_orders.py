@@ -156,7 +156,8 @@ def test_values_of_whole_numbers() -> None:
     assert within(single, (5, 5), (0, 9), (6, 9), (-np.inf, 4)) == [8, 8, 0, 0]
 
 
-def test_histograms_of_chunks_are_merged_over_their_common_range() -> None:
+def test_histograms_of_chunks_are_merged_over_their_common_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watersmeet.ordering.histogram.BINS", 4)
     zones = [
         (Zone(0.0, 4.0, False, (4, 8)), 12),
         (Zone(2.0, 8.0, False), 6),  # too few for counts: taken to be even
@@ -164,7 +165,7 @@ def test_histograms_of_chunks_are_merged_over_their_common_range() -> None:
         (Zone(np.inf, -np.inf, True), 3),
         (Zone(0.0, np.inf, False), 3),
     ]
-    combined = merge_zones(zones, pa.float64(), bins=4)
+    combined = merge_zones(zones, pa.float64())
     assert combined is not None
     assert (combined.low, combined.high, combined.counts.tolist()) == (0.0, 8.0, [4.0, 10.0, 2.0, 7.0])
     assert merge_zones([(Zone(np.inf, -np.inf, False), 3)], pa.float64()) is None

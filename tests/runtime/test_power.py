@@ -17,12 +17,12 @@ import pytest
 from tests.budget import one_in
 from tests.runtime.test_cuts import Cut
 from tests.runtime.test_takeovers import BATCHES, Case, Driver, Drivers
+from tests.spilling.dice import Dice
 from tests.spilling.test_spill_cuts import MERGING, ONE, TREE
 from tests.spilling.trees import Shape, brute_force
 from watersmeet.limits import limited
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store
-from watersmeet.testing.dice import Dice
 
 pytestmark = pytest.mark.long
 

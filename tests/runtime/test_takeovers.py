@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.budget import one_in
+from tests.spilling.dice import Dice
 from tests.spilling.test_spill_cuts import MERGING, ONE, STRATEGIES, TREE, batches_of, setting_of
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given
 from watersmeet.batch.plan import GIVEN_ORDER
@@ -42,7 +43,6 @@ from watersmeet.state.manifest.delivery import STAGING
 from watersmeet.state.manifest.generations import Fence, last_fence
 from watersmeet.state.manifest.rounds import Round, SpillPlan
 from watersmeet.state.store.store import Store
-from watersmeet.testing.dice import Dice
 
 pytestmark = pytest.mark.long
 

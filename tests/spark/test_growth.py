@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from docs.functions import why_not
 from tests.spark.measured_calls import KINDS, Scan
-from watersmeet.spark.sql.purity import why_not
 from watersmeet.spark.sql.value_bounds import FREE
 from watersmeet.spark.sql.value_limits import BOUNDED
 

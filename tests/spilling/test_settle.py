@@ -9,9 +9,9 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, prepared
 from tests.budget import search
+from tests.spilling.dice import Dice
 from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.limits import limited
-from watersmeet.testing.dice import Dice
 
 dice_of = st.builds(
     Dice,

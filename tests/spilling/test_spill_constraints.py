@@ -17,6 +17,7 @@ from tests.metadata.test_inheritance import ENDS, WHERE, as_stream, make_join, n
 from tests.metadata.test_inheritance import cases as inheriting
 from tests.metadata.test_inheritance import expected as expected_of_tree
 from tests.metadata.test_properties import cases as closing
+from tests.spilling.dice import Dice, without_spilling
 from tests.spilling.hand import Hand, in_stream
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import state_of
@@ -26,7 +27,6 @@ from watersmeet.query.query import OWN_TIME, NestedTimes, Query
 from watersmeet.spilling.interface import PayAll, Spilling
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
-from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 pytestmark = pytest.mark.long

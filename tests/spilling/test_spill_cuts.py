@@ -17,6 +17,7 @@ import pytest
 
 from tests.budget import one_in
 from tests.runtime.test_cuts import NEVER, Cut, Cuttable, Frail, Moments, Sink
+from tests.spilling.dice import Dice
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given, joins, leaves
 from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import StateError
@@ -30,7 +31,6 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
-from watersmeet.testing.dice import Dice
 
 pytestmark = pytest.mark.long
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.batch.test_engine import SCHEMA
+from tests.spilling.dice import Dice
 from tests.spilling.hand import Hand, at_times
 from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import state_of
@@ -17,7 +18,6 @@ from watersmeet.spilling.interface import PayAll
 from watersmeet.spilling.options import Spill
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
-from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run
 
 EVERYTHING = Dice(spill=1.0, pay=0.0)

@@ -14,6 +14,7 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, prepared, scattered
 from tests.budget import search
+from tests.spilling.dice import Dice, without_spilling
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import Watch, state_of
 from watersmeet.batch.plan import GIVEN_ORDER
@@ -21,7 +22,6 @@ from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.query.windows import FOREVER, NEVER
 from watersmeet.spilling.paying_tuples import unit_reaches
-from watersmeet.testing.dice import Dice, without_spilling
 from watersmeet.testing.run import Run
 
 lulls_of = st.lists(st.integers(0, 2), min_size=6, max_size=6)

@@ -16,6 +16,7 @@ from hypothesis import given
 from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import strategies_of
 from tests.budget import search
+from tests.spilling.dice import Dice
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Dialect
@@ -29,7 +30,6 @@ from watersmeet.spilling.tallies import code_of, codes_of
 from watersmeet.spilling.units import Group, Tally, group_of
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
-from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run
 
 LEAF = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("g", pa.int64())])

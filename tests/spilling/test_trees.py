@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from tests.budget import search
+from tests.spilling.dice import Dice, spilled_units, without_spilling
 from tests.spilling.test_settle import dice_of
 from tests.spilling.trees import brute_force, settled, started, stepped, tree_cases
-from watersmeet.testing.dice import Dice, spilled_units, without_spilling
 
 pytestmark = pytest.mark.long
 

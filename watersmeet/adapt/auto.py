@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_args
 
 from watersmeet.adapt.adaptation import (
     OVERDUE,
@@ -21,10 +21,10 @@ from watersmeet.adapt.adaptation import (
     describe_change,
 )
 from watersmeet.adapt.pricing import NAMES, Pricing, describe_ring_limit, eligible_strategies
-from watersmeet.arguments import fields_to_python, microseconds
+from watersmeet.arguments import check_choice, fields_to_python, microseconds
 from watersmeet.cost import parameters
 from watersmeet.cost.cost_model import EQUAL, Weights
-from watersmeet.cost.equations import Goal, check_goal
+from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import Layout, Notes, Placement, Strategy
 from watersmeet.placement.base import (
@@ -32,7 +32,6 @@ from watersmeet.placement.base import (
     check_above_zero,
     check_load,
     check_nodes,
-    check_relocation,
     check_switch,
 )
 from watersmeet.placement.priced_strategy import Measure, Requirements
@@ -178,11 +177,11 @@ class Auto(Strategy):
         fields_to_python(self)
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes, what="max_nodes"))
         check_load(self.max_nodes, self.weights, self.capacities)
-        check_goal(self.goal)
+        check_choice("goal", self.goal, get_args(Goal))
         check_above_zero("bandwidth", self.bandwidth)
         if self.within is not None:
             check_above_zero("within", microseconds(self.within, "within"))
-        check_relocation(self.relocation)
+        check_choice("relocation", self.relocation, get_args(Relocation))
         AdaptationController(self.interval, self.dry_run)
         check_switch("dry_run", self.dry_run)
         if not isinstance(self.among, tuple) or not self.among or not set(self.among) <= set(NAMES):

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 from watersmeet.adapt.adaptation import Option
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.pricing import NAMES, Pricing, eligible_strategies, least_nodes
-from watersmeet.arguments import fields_to_python, format_duration, to_python
+from watersmeet.arguments import check_choice, fields_to_python, format_duration, to_python
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.cost_model import EQUAL, Weights
+from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.parameters import Pace
 from watersmeet.errors import DefinitionError
@@ -95,7 +96,7 @@ class Settings:
         fields_to_python(self)
         check_nodes(self.max_nodes, what="max_nodes")
         if self.goal is not None:
-            equations.check_goal(self.goal)
+            check_choice("goal", self.goal, get_args(Goal))
         for name in ("every", "slots", "bandwidth"):
             check_above_zero(name, getattr(self, name))
         for stream, rate in self.rates.items():

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.arrays import cast_column
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.probe.chunk_table import ChunkTable, is_bulky
@@ -65,7 +66,8 @@ def pending(
             inputs |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
             values = [inputs.get(field.name, pa.nulls(len(part), field.type)) for field in input_fields]
             arrays = [*_trace_columns(part, traced), *_columns(query, part, table.gather), *values]
-            yield pa.RecordBatch.from_arrays(list(map(_cast, arrays, schema.types)), schema=schema)
+            # [!] mapInArrow does not cast: a block of another type kills the JVM with an opaque error.
+            yield pa.RecordBatch.from_arrays(list(map(cast_column, arrays, schema.types)), schema=schema)
 
 
 def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
@@ -104,12 +106,9 @@ def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
 def _column(query: Query, block: Partials, column: Column, gather: Gather) -> pa.Array:
     """Return an output column; NULLs if the results have no member of its stream."""
     kind = query.type_of(column)
-    return _cast(block.column(column, gather), kind) if column.stream in block.rows else pa.nulls(len(block), kind)
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    # [!] mapInArrow does not cast: a block of another type kills the JVM with an opaque error.
-    return values if values.type == kind else values.cast(kind)
+    if column.stream not in block.rows:
+        return pa.nulls(len(block), kind)
+    return cast_column(block.column(column, gather), kind)
 
 
 @dataclass(slots=True)
@@ -138,7 +137,7 @@ class ResultWriter:
         if self._writer is None:
             self._open()
         assert self._writer is not None
-        rows = pa.RecordBatch.from_arrays(list(map(_cast, rows.columns, self.schema.types)), schema=self.schema)
+        rows = pa.RecordBatch.from_arrays(list(map(cast_column, rows.columns, self.schema.types)), schema=self.schema)
         self._writer.write_batch(rows, row_group_size=GROUP_ROWS)
         self.rows += rows.num_rows
         self._file_rows += rows.num_rows

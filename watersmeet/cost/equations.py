@@ -16,22 +16,11 @@ pair looked at, as Table 1 says and as implemented here; equation 2 is then exac
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, inf, isinf
-from typing import Literal, get_args
+from typing import Literal
 
 from watersmeet.cost.parameters import Parameters
-from watersmeet.errors import DefinitionError
 
 Goal = Literal["throughput", "latency"]
-
-
-def check_goal(goal: object) -> None:
-    """Reject an unknown goal.
-
-    Raises:
-        DefinitionError: If it is unknown.
-    """
-    if goal not in get_args(Goal):
-        raise DefinitionError(f"goal={goal!r} is unknown; use one of {', '.join(get_args(Goal))}.")
 
 
 # -- PSP: one tuple

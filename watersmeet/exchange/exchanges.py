@@ -10,7 +10,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
-from watersmeet.exchange.message import REPORT, Task, Wire, received
+from watersmeet.exchange.message import REPORT, Task, Wire, read_reports
 from watersmeet.exchange.ring_task import Connect, ring_task
 
 Kind = TypeVar("Kind", bound="Stage")
@@ -95,7 +95,7 @@ def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:
         StateError: If a report is missing.
         WatersmeetError: The first error that a task reported.
     """
-    reports: list[TaskReport] = received(stage.collect())
+    reports: list[TaskReport] = read_reports(stage.collect())
     expected = sorted(nodes)
     if sorted(report.node for report in reports) != expected:
         raise StateError(

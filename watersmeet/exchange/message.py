@@ -59,20 +59,6 @@ def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
     )
 
 
-def guarded(task: Task, nodes: Iterable[int]) -> Task:
-    """Return a task that sends our own errors to these nodes instead of raising them: Spark must not retry it."""
-
-    def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """Run the task; if an error of ours ends it, send that to each node instead of raising it."""
-        try:
-            yield from task(attempt, blocks)
-        except WatersmeetError as error:
-            error.__cause__ = error.__context__ = None
-            yield messages((node, Failure(type(error), str(error))) for node in nodes)
-
-    return run
-
-
 class Failure:
     """One of our own errors, on its way to the driver."""
 
@@ -84,6 +70,24 @@ class Failure:
         error = self.kind.__new__(self.kind)
         error.args = (self.message,)
         return error
+
+
+def report_errors(task: Task, nodes: Iterable[int]) -> Task:
+    """Return a task that reports our own errors to these nodes instead of raising them."""
+    return send_errors(task, lambda failure: messages((node, failure) for node in nodes))
+
+
+def send_errors(task: Task, encode: Callable[[Failure], pa.RecordBatch]) -> Task:
+    """Return a task that sends our own errors on, as a block, instead of raising them: Spark must not retry it."""
+
+    def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """Run the task; if an error of ours ends it, send that on instead of raising it."""
+        try:
+            yield from task(attempt, blocks)
+        except WatersmeetError as error:
+            yield encode(Failure(type(error), str(error)))
+
+    return run
 
 
 def outcome(bodies: Iterable[bytes]) -> list[Any]:
@@ -99,7 +103,7 @@ def outcome(bodies: Iterable[bytes]) -> list[Any]:
     return reports
 
 
-def received(blocks: Blocks) -> list[Any]:
+def read_reports(blocks: Blocks) -> list[Any]:
     """Return the reports in blocks of messages.
 
     Raises:

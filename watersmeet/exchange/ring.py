@@ -84,13 +84,13 @@ class Result(NamedTuple):
     block: Block
 
 
-class Ended(NamedTuple):
+class Completion(NamedTuple):
     """A node has ended the batch: everything that was to pass it has passed."""
 
 
 Message = BuildMessage | ProbeMessage | PartialMessage | ReleaseMessage | EndOfInputMessage
 """What travels on a link."""
-Action = Message | Result | Ended
+Action = Message | Result | Completion
 """What follows from a message: messages to the next node, in this order, or results that leave the ring."""
 
 
@@ -281,4 +281,4 @@ class RingNode:
         """End the batch: behind this, nothing comes on the link, since all waves are done."""
         if not self._is_tail:
             yield EndOfInputMessage()
-        yield Ended()
+        yield Completion()

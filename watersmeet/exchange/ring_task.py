@@ -18,11 +18,11 @@ import pyarrow as pa
 from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import IntakeReport, TaskReport
-from watersmeet.exchange.message import Attempt, Blocks, Task, Wire, guarded, messages, received
+from watersmeet.exchange.message import Attempt, Blocks, Task, Wire, messages, read_reports, report_errors
 from watersmeet.exchange.ring import (
     Action,
     BuildMessage,
-    Ended,
+    Completion,
     EndOfInputMessage,
     Message,
     PartialMessage,
@@ -87,7 +87,7 @@ def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
         adopt(plan.limits)
         started = attempt.cpu()
         nodes = hosted_nodes(plan.placement.nodes, attempt.partition, tasks)
-        intakes = received(blocks)
+        intakes = read_reports(blocks)
         try:
             with connect(attempt, nodes) as links:
                 reports = RingTask(plan, attempt, nodes, links).run(intakes)
@@ -96,7 +96,7 @@ def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
         finish(reports[0], attempt, started)
         yield messages((report.node, report) for report in reports)
 
-    return guarded(run, [-1])
+    return report_errors(run, [-1])
 
 
 def hosted_nodes(nodes: int, task: int, tasks: int) -> range:
@@ -218,7 +218,7 @@ class RingTask:
             match action:
                 case Result(block):
                     self._outputs[number].take(block)
-                case Ended():
+                case Completion():
                     self._ended.add(number)
                     attempt = self._attempts[number]
                     for last in self._nodes[number].handle(EndOfBatch(attempt.name, attempt.cpu)):

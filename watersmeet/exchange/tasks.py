@@ -11,14 +11,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.arrays import cast_column
 from watersmeet.batch.fuse import ResultWriter, output, pending
 from watersmeet.batch.intake import Intake
 from watersmeet.batch.node import Action, Arrived, Emit, EndOfBatch, Node, Partial, Share, Ship, StateStored
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import IntakeReport, ResultFiles, TaskReport
 from watersmeet.batch.worker import Clock
-from watersmeet.errors import WatersmeetError
-from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, Wire, guarded, messages, received
+from watersmeet.exchange.message import (
+    RESULTS,
+    Attempt,
+    Blocks,
+    Task,
+    Wire,
+    messages,
+    read_reports,
+    report_errors,
+    send_errors,
+)
 from watersmeet.limits import adopt
 from watersmeet.predicate.model import Column
 from watersmeet.probe.partials import Partials
@@ -168,15 +178,13 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), HASH: part.column(CONTENT)}
         if stream in plan.spilling.traced:
-            columns[TRACE] = _cast(part.column(TRACED), TRACE_TYPE)
+            columns[TRACE] = cast_column(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
             # [!] Spark delivers timestamps in the session's zone or in UTC; state has one type only.
-            columns[name] = _cast(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
+            columns[name] = cast_column(
+                part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix))))
+            )
         yield stream, pa.record_batch(columns)
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type == kind else values.cast(kind)
 
 
 def take_in(plan: BatchPlan, attempt: Attempt, blocks: Blocks) -> IntakeReport:
@@ -198,7 +206,7 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
         report = take_in(plan, attempt, blocks)
         yield messages((receiver, report) for receiver in range(receivers))
 
-    return guarded(run, range(receivers))
+    return report_errors(run, range(receivers))
 
 
 # -- all hops in one task
@@ -211,11 +219,11 @@ def join(plan: BatchPlan, shares: int) -> Task:
         """Run all hops of this task's share, and yield the reports of its nodes."""
         adopt(plan.limits)
         started = attempt.cpu()
-        reports = join_share(plan, received(blocks), attempt, attempt.partition, shares)
+        reports = join_share(plan, read_reports(blocks), attempt, attempt.partition, shares)
         finish(reports[0], attempt, started)
         yield messages((report.node, report) for report in reports)
 
-    return guarded(run, [-1])
+    return report_errors(run, [-1])
 
 
 def join_share(
@@ -278,7 +286,7 @@ class NodeOutput:
         return self._reports
 
 
-def decided(store: Store, query: Query, name: str) -> Task:
+def decided_results(store: Store, query: Query, name: str) -> Task:
     """Return the task that writes the results among the combinations that Spark decided, and reports the files.
 
     The files' names begin with `name`. If combinations have traces, it also reports how many traces contain the code
@@ -295,7 +303,7 @@ def decided(store: Store, query: Query, name: str) -> Task:
         writer.close()
         yield messages([(attempt.partition, (writer.rows, writer.files, codes))])
 
-    return guarded(run, [-1])
+    return report_errors(run, [-1])
 
 
 def finish(report: TaskReport, attempt: Attempt, started: float) -> None:
@@ -312,18 +320,26 @@ def relay(plan: BatchPlan, hop: int) -> Task:
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         """Make one hop, and yield the partial results on their way to the next, then the baton with what it took."""
-        adopt(plan.limits)
-        started = attempt.cpu()
-        task = Relay(plan, hop, attempt)
-        task.read(blocks)
-        shipping = [attempt.cpu() - started]
+        task, started, reading = _start_relay(plan, hop, attempt, blocks)
+        shipping = [reading]
         for action in task.actions():
             assert isinstance(action, Ship)
             attempt.watch(action.course, action.block)
             yield from _time_blocks(task.ship(action), shipping, attempt.cpu)
         yield task.baton(attempt.cpu() - started, sum(shipping))
 
-    return _send_errors(run, plan)
+    wire = Wire(plan.query, plan.placement.tracked)
+    nodes = list(range(plan.placement.nodes))
+    return send_errors(run, lambda failure: wire.messages(nodes, pickle.dumps(failure)))
+
+
+def _start_relay(plan: BatchPlan, hop: int, attempt: Attempt, blocks: Blocks) -> tuple[Relay, float, float]:
+    """Read a hop's input; return what makes the hop, the CPU seconds at the start, and those that reading took."""
+    adopt(plan.limits)
+    started = attempt.cpu()
+    task = Relay(plan, hop, attempt)
+    task.read(blocks)
+    return task, started, attempt.cpu() - started
 
 
 def _time_blocks(blocks: Iterator[pa.RecordBatch], seconds: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
@@ -342,29 +358,10 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         """Make all remaining hops, finish the node's batch, and yield its report."""
-        adopt(plan.limits)
-        started = attempt.cpu()
-        task = Relay(plan, hop, attempt)
-        task.read(blocks)
-        receiving = attempt.cpu() - started
+        task, started, reading = _start_relay(plan, hop, attempt, blocks)
         (report,) = write(plan, attempt, task.node, task.actions())
-        report.work.shipping += receiving
+        report.work.shipping += reading
         finish(report, attempt, started)
         yield messages([(attempt.partition, report)])
 
-    return guarded(run, [-1])
-
-
-def _send_errors(task: Task, plan: BatchPlan) -> Task:
-    """Return a task that sends our own errors over the wire as messages instead of raising them."""
-    wire = Wire(plan.query, plan.placement.tracked)
-
-    def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """Run the task; if an error of ours ends it, send that over the wire to each node instead."""
-        try:
-            yield from task(attempt, blocks)
-        except WatersmeetError as error:
-            failure = pickle.dumps(Failure(type(error), str(error)))
-            yield wire.messages(list(range(plan.placement.nodes)), failure)
-
-    return run
+    return report_errors(run, [-1])

@@ -232,16 +232,34 @@ class Frontier:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnLimitRule(ClosingRule):
-    """A member's column limits a column of the stream, and the limit lies where all values are denied.
+class FrontierRule(ClosingRule):
+    """What the conjuncts would admit lies on the side of a frontier where all values are denied.
 
     Attributes:
         frontier: The frontier.
+    """
+
+    frontier: Frontier
+
+    def describe(self, query: Query) -> str:
+        """Return in words what closes the stream."""
+        return f"{_quote(self.conjuncts)} and {self.frontier.describe(query)}"
+
+    @property
+    def depends_on(self) -> StreamConstraint | None:
+        """The sort order; None for the watermark."""
+        return self.frontier.source
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLimitRule(FrontierRule):
+    """A member's column limits a column of the stream, and the limit lies where all values are denied.
+
+    Attributes:
         limit: The member's column: rows beyond it do not match.
         strict: Whether rows at the limit do not match either.
     """
 
-    frontier: Frontier
     limit: Column
     strict: bool
 
@@ -263,15 +281,6 @@ class ColumnLimitRule(ClosingRule):
             return closed | to_mask(pc.is_nan(limits))  # above every frontier
         return closed
 
-    def describe(self, query: Query) -> str:
-        """Return in words what closes the stream."""
-        return f"{_quote(self.conjuncts)} and {self.frontier.describe(query)}"
-
-    @property
-    def depends_on(self) -> StreamConstraint | None:
-        """The sort order; None for the watermark."""
-        return self.frontier.source
-
 
 _COMPARISONS = {
     (False, False): pc.less,
@@ -283,15 +292,13 @@ _COMPARISONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedBoundRule(ClosingRule):
+class ComputedBoundRule(FrontierRule):
     """A bound computed from members' columns lies where all values are denied; in doubles, with room for rounding.
 
     Attributes:
-        frontier: The frontier.
         bound: The bound.
     """
 
-    frontier: Frontier
     bound: Bound
 
     @property
@@ -313,15 +320,6 @@ class ComputedBoundRule(ClosingRule):
         if self.frontier.falling:
             return np.asarray(bounds[0].low > np.nextafter(at, np.inf))
         return np.asarray(bounds[0].high < np.nextafter(at, -np.inf))
-
-    def describe(self, query: Query) -> str:
-        """Return in words what closes the stream."""
-        return f"{_quote(self.conjuncts)} and {self.frontier.describe(query)}"
-
-    @property
-    def depends_on(self) -> StreamConstraint | None:
-        """The sort order; None for the watermark."""
-        return self.frontier.source
 
 
 @dataclass(frozen=True, slots=True)

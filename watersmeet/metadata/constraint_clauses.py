@@ -21,6 +21,7 @@ from watersmeet.metadata.declarations import (
     ordered,
     punctuations,
 )
+from watersmeet.predicate.source import is_name
 
 FORMS = (
     "KEY (id)",
@@ -119,7 +120,7 @@ class Words:
         Raises:
             SqlError: If something else comes.
         """
-        if not self.rest or not _is_name(self.rest[0]):
+        if not self.rest or not is_name(self.rest[0]):
             raise self.expected("a name")
         self.at += 1
         return self.tokens[self.at - 1].text
@@ -146,11 +147,6 @@ class Words:
         """Return an error that says what should come next."""
         where = self.rest[:1] or self.tokens[-1:]
         return self.error(f"{what} was expected {'here' if self.rest else 'after this'}.", where)
-
-
-def _is_name(token: Token) -> bool:
-    plain = token.token_type is not TokenType.STRING and token.text.isidentifier()
-    return plain or token.token_type is TokenType.IDENTIFIER
 
 
 def _parse_list(words: Words, item: Callable[[Words], str]) -> list[str]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, get_args
 
-from watersmeet.arguments import format_duration, is_whole, microseconds, to_python
+from watersmeet.arguments import check_choice, format_duration, is_whole, microseconds, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import Effect
 
@@ -257,8 +257,7 @@ def punctuations(
         _check_name("wm.punctuations(flag=...)", flag)
     default: Effect = "batch" if frame is None else "watermark"
     declaration = Punctuations(_read_pattern(on), default if effect is None else effect, flag, frame, time)
-    if not isinstance(declaration.effect, str) or declaration.effect not in get_args(Effect):
-        raise DefinitionError(f"{declaration}: effect={effect!r} is unknown; use one of {', '.join(get_args(Effect))}.")
+    check_choice(f"{declaration}: effect", declaration.effect, get_args(Effect))
     if frame is None and time is not None:
         raise DefinitionError(
             f"{declaration}: time={time!r} goes with a frame; rows of the stream have its event time."

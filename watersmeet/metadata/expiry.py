@@ -132,7 +132,7 @@ def superseding_columns(query: Query) -> dict[int, tuple[Column, ...]]:
         at: columns
         for at in sorted(query.as_of_streams)
         if not any(conjunct.raises for conjunct in _conditions_on(query, at))
-        and not any(map(_is_incomparable, map(query.type_of, columns := _distinguishing_columns(query, at))))
+        and not any(map(pa.types.is_nested, map(query.type_of, columns := _distinguishing_columns(query, at))))
         and not any(is_time(query, column) for column in columns)
     }
 
@@ -198,11 +198,6 @@ def _distinguishing_columns(query: Query, stream: int) -> tuple[Column, ...]:
     """Return the columns of a stream by which conditions may distinguish its tuples before the mark."""
     columns = {column for conjunct in _distinguishing_conditions(query, stream) for column in conjunct.columns}
     return tuple(sorted(column for column in columns if column.stream == stream))
-
-
-def _is_incomparable(kind: pa.DataType) -> bool:
-    """Tell whether values of a type can't be compared, so that no two tuples are known to agree."""
-    return bool(pa.types.is_nested(kind))
 
 
 def _favours_newer_tuples(query: Query, stream: int, conjunct: Conjunct) -> bool:

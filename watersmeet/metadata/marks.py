@@ -182,11 +182,6 @@ class Marks:
         """The size of the marks in bytes."""
         return int(self.table.nbytes)
 
-    @property
-    def bytes_each(self) -> float:
-        """The average size of a mark in bytes; coalesced ones count as one."""
-        return self.nbytes / max(1, len(self))
-
     @cached_property
     def terms(self) -> MarkTerms:
         """When each mark takes effect, and in which batches it was made."""

@@ -5,7 +5,6 @@ distance is never shorter than its difference in latitude or along one axis: a c
 result, and can be looked up in an index.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import floor, log10, pi
@@ -14,6 +13,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from watersmeet.batch.measurements import hop_work
 from watersmeet.batch.report import TaskReport
 from watersmeet.formatting import abbreviate
 from watersmeet.observe.near_misses import Misses, describe_near_misses, merge_misses
@@ -47,10 +47,6 @@ def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dic
     With near-misses, up to `most` of each conjunct are listed as `missed`; tests that have some are listed even if no
     pair came to them.
     """
-    hops: dict[Hop, HopWork] = defaultdict(HopWork)
-    for task in tasks:
-        for hop, work in task.work.hops.items():
-            hops[hop].add(work)
     names = [stream.name for stream in query.streams]
 
     def misses_at(hop: Hop) -> Misses:
@@ -67,7 +63,7 @@ def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dic
                 *_test_entries(query, work, misses_at((joined, target)), most),
             ],
         }
-        for (joined, target), work in sorted(hops.items(), key=lambda entry: (len(entry[0][0]), entry[0]))
+        for (joined, target), work in sorted(hop_work(tasks).items(), key=lambda entry: (len(entry[0][0]), entry[0]))
         if work.rows_in or work.search.pairs_in
     ]
 

@@ -114,7 +114,7 @@ class EquiWidth:
             return np.isfinite(low) & (low <= high) & (high - low <= self.point * np.maximum(1, np.abs(low)))
 
 
-def merge_zones(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int = BINS) -> EquiWidth | None:
+def merge_zones(zones: Iterable[tuple[Zone, int]], kind: pa.DataType) -> EquiWidth | None:
     """Return the histogram of a column; None if no chunk has values that span a finite range.
 
     Texts that all begin alike have none: they may be one text or many.
@@ -122,7 +122,6 @@ def merge_zones(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int 
     Args:
         zones: The zone of each chunk and its rows; a zone without counts is assumed to be even.
         kind: The column's type.
-        bins: Into how many parts to cut the common range.
     """
     parts = [(zone, rows) for zone, rows in zones if zone.low <= zone.high and np.isfinite(zone.high - zone.low)]
     low = min((zone.low for zone, _ in parts), default=np.inf)
@@ -132,8 +131,8 @@ def merge_zones(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int 
     if low == high:
         return EquiWidth(low, high, np.array([float(sum(rows for _, rows in parts))]), is_whole(kind))
     # A bound on text has no margin, and two texts that differ in their last bytes are close to each other as numbers.
-    histogram = EquiWidth(low, high, np.zeros(bins), is_whole(kind), 0.0 if is_text(kind) else POINT)
-    edges = np.linspace(low, high, bins + 1)
+    histogram = EquiWidth(low, high, np.zeros(BINS), is_whole(kind), 0.0 if is_text(kind) else POINT)
+    edges = np.linspace(low, high, BINS + 1)
     for zone, rows in parts:
         if zone.low == zone.high:
             histogram.counts[histogram.part(np.array([zone.low]))] += rows

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import inf
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ Owners = tuple[int, ...]
 """The nodes that hold a copy of a chunk or segment."""
 Moves = Mapping[str, Owners]
 """New owners of chunks, by id."""
+MOST_NODES = 4096
+"""The most nodes that a strategy may run on."""
 
 
 class Placement(ABC):
@@ -236,14 +238,14 @@ Relocation = Literal["auto", "passive", "aggressive"]
 """What happens to the state when a ring changes."""
 
 
-def check_nodes(nodes: Any, limit: int = 4096, what: str = "nodes") -> int:
+def check_nodes(nodes: Any, what: str = "nodes") -> int:
     """Return the number of nodes if it is valid.
 
     Raises:
-        DefinitionError: If it isn't a whole number from 1 to the limit.
+        DefinitionError: If it isn't a whole number from 1 to `MOST_NODES`.
     """
-    if not is_whole(nodes) or nodes > limit:
-        raise DefinitionError(f"{what}={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
+    if not is_whole(nodes) or nodes > MOST_NODES:
+        raise DefinitionError(f"{what}={nodes!r}: a strategy runs on a whole number of nodes from 1 to {MOST_NODES}.")
     return int(nodes)
 
 
@@ -294,13 +296,3 @@ def check_load(nodes: int, weights: Any, capacities: Any) -> None:
 
 def _are_amounts(values: Any) -> bool:
     return isinstance(values, tuple) and all(is_number(value) and 0 <= value < inf for value in values)
-
-
-def check_relocation(relocation: Any) -> None:
-    """Reject an unknown relocation.
-
-    Raises:
-        DefinitionError: If it is unknown.
-    """
-    if relocation not in get_args(Relocation):
-        raise DefinitionError(f"relocation={relocation!r}: use one of {', '.join(get_args(Relocation))}.")

@@ -11,17 +11,17 @@ state is relocated at once (aggressive), or stays where it is until it expires (
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from watersmeet.arguments import fields_to_python, is_number, is_whole
+from watersmeet.arguments import check_choice, fields_to_python, is_number, is_whole
 from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.cost_model import psp_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import count_inputs
-from watersmeet.placement.base import Relocation, check_nodes, check_relocation, check_switch
+from watersmeet.placement.base import Relocation, check_nodes, check_switch
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Requirements
 from watersmeet.placement.slices_by_age import (
     Borders,
@@ -86,7 +86,7 @@ class PSP(PricedStrategy):
         check_switch("smooth", self.smooth)
         if not is_number(self.step) or not 0 < self.step <= 1:
             raise DefinitionError(f"step={self.step!r}: give a part of a node's share, above 0 and at most 1.")
-        check_relocation(self.relocation)
+        check_choice("relocation", self.relocation, get_args(Relocation))
         if self.interleaved is not None and not is_whole(self.interleaved):
             raise DefinitionError(f"interleaved={self.interleaved!r}: give a number of tuples, 1 or more, or None.")
         if self.lengths not in (None, "auto") and not self._fits(self.lengths):

@@ -218,3 +218,10 @@ _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
 
 def _step(token: Token) -> int:
     return (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+
+
+def is_name(token: Token) -> bool:
+    """Tell whether a token can be a name; one in backticks always is."""
+    return token.token_type is TokenType.IDENTIFIER or (
+        token.token_type is not TokenType.STRING and token.text.isidentifier()
+    )

@@ -7,6 +7,7 @@ from typing import TypeVar, get_args
 
 from watersmeet.arguments import microseconds, to_python
 from watersmeet.errors import DefinitionError
+from watersmeet.formatting import with_article
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import How, Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window, window_reaching
@@ -270,10 +271,6 @@ def check_selected_columns(query: Query, columns: Sequence[Column]) -> None:
         if column.stream in query.hidden_streams:
             kind = query.optional[column.stream]
             raise DefinitionError(
-                f"select: {query.name_of(column)} can't be shown, since results of {_article(kind)} {kind} join have "
+                f"select: {query.name_of(column)} can't be shown, since results of {with_article(kind)} join have "
                 f"no tuple of '{query.streams[column.stream].name}'."
             )
-
-
-def _article(kind: How) -> str:
-    return "an" if kind == "anti" else "a"

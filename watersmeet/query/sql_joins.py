@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
+from watersmeet.predicate.source import is_name
 
 OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -155,13 +156,9 @@ def _columns(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Return the columns of USING (..); raises SqlError if there is anything but names between the parentheses."""
     names, commas = tokens[1:-1:2], tokens[2:-1:2]
     listed = len(tokens) > 2 and len(tokens) % 2 == 1 and (tokens[0].text, tokens[-1].text) == ("(", ")")
-    if not listed or not all(map(_is_name, names)) or any(t.token_type is not TokenType.COMMA for t in commas):
+    if not listed or not all(map(is_name, names)) or any(t.token_type is not TokenType.COMMA for t in commas):
         raise error_at(text, tokens, "USING is followed by columns in parentheses, as in USING (id, zone).")
     return tuple(token.text for token in names)
-
-
-def _is_name(token: Token) -> bool:
-    return token.token_type is TokenType.IDENTIFIER or (token.token_type not in QUOTED and token.text.isidentifier())
 
 
 # -- subqueries in WHERE
@@ -239,7 +236,7 @@ def _parse_subquery(text: str, tokens: list[Token], at: int) -> JoinClause:
         if not _is_plain(item):
             raise error_at(text, item or tokens, "EXISTS asks only whether there is a row: write SELECT 1 in it.")
         return JoinClause(kind, stream, condition)
-    if not _is_plain(item) or not _is_name(item[0]):
+    if not _is_plain(item) or not is_name(item[0]):
         raise error_at(text, item or tokens, "IN (SELECT ..) selects one column of its stream, as in SELECT b.id.")
     return JoinClause(kind, stream, condition, compared=(text_of(text, item), text_of(text, operand)))
 

@@ -13,7 +13,7 @@ from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraint_clauses import WINDOW, parse_constraint
 from watersmeet.metadata.declarations import ConstraintDeclaration, Punctuations
 from watersmeet.predicate.scope import same_name
-from watersmeet.predicate.source import Source
+from watersmeet.predicate.source import Source, is_name
 from watersmeet.query.sql_joins import (
     CLOSE,
     OPEN,
@@ -361,7 +361,7 @@ def _aliases(text: str, rest: Sequence[Token], part: Sequence[Token]) -> list[st
     names = list[str]()
     while part:
         at = 1 if part[0].token_type is TokenType.ALIAS else 0
-        if len(part) > at and _is_name(part[at]):
+        if len(part) > at and _names_stream(part[at]):
             names.append(part[at].text)
         elif at == 0:
             raise window_error(text, rest)
@@ -397,8 +397,7 @@ def _key(text: str, token: Token, streams: Mapping[str, object]) -> str:
     raise error_at(text, [token], problem)
 
 
-def _is_name(token: Token) -> bool:
+def _names_stream(token: Token) -> bool:
     """Tell whether a token can name a stream; a name in backticks may be a word that windows begin with."""
-    if token.token_type in {*QUOTED, TokenType.ALIAS}:
-        return token.token_type is TokenType.IDENTIFIER
-    return token.text.isidentifier() and token.text.upper() not in WINDOW
+    is_plain = token.token_type is not TokenType.ALIAS and token.text.upper() not in WINDOW
+    return is_name(token) and (token.token_type is TokenType.IDENTIFIER or is_plain)

@@ -100,7 +100,7 @@ class Tallies:
         for stream in self._plan.spilling.traced:
             arrived = self._plan.intake.arrived[stream]
             targets = [target for target in fresh if target.chunk.stream == stream and target.chunk.bucket.first]
-            for target in sorted(targets, key=_canonical_order):
+            for target in sorted(targets, key=lambda at: (at.chunk.low, at.chunk.bucket.number, at.chunk.id)):
                 sample = references(target.number, np.arange(-arrived % every, target.chunk.rows, every))
                 partition = group_of(target.chunk, slice).partition
                 for code, count in _count(self._table.traces(sample)[1]).items():
@@ -157,7 +157,3 @@ def count_codes(traces: pa.Array) -> dict[int, int]:
 def _count(numbers: Ints) -> dict[int, int]:
     distinct, counts = np.unique(numbers, return_counts=True)
     return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
-
-
-def _canonical_order(target: Target) -> tuple[int, int, str]:
-    return target.chunk.low, target.chunk.bucket.number, target.chunk.id

@@ -266,7 +266,7 @@ class Run(Runtime):
             rows = [*self._arrivals.get(path, ()), *results]
             jobs[path] = Job(self.exchanged(inherit(plan, inner), rows))
             if path in self.inner:
-                output = [(plan.batch, untraced(row)) for row in self._rows(jobs[path], self.inner[path])]
+                output = [(plan.batch, without_trace(row)) for row in self._rows(jobs[path], self.inner[path])]
                 self.within.setdefault(path, []).extend(output)
         return JobsFinished(jobs)
 
@@ -326,7 +326,7 @@ def _to_plain_rows(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))
 
 
-def untraced(row: Mapping[str, Any]) -> dict[str, Any]:
+def without_trace(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row without its trace."""
     return {name: value for name, value in row.items() if name != TRACED}
 
@@ -345,7 +345,7 @@ def blocks(query: Query, arrivals: Rows, traced: bool = False) -> pa.RecordBatch
         for at, column in enumerate(spec.schema):
             values = pa.array([row.get(column.name) for row in mine], pa.int64() if at == spec.time else column.type)
             arrays[f"s{stream}_{at}"] = values.cast(column.type)
-    arrays[CONTENT] = pa.array([content_key(untraced(row)) for _, row in arrivals], pa.int64())
+    arrays[CONTENT] = pa.array([content_key(without_trace(row)) for _, row in arrivals], pa.int64())
     if traced:
         arrays[TRACED] = pa.array([row.get(TRACED) for _, row in arrivals], TRACE_TYPE)
     return pa.record_batch(arrays)

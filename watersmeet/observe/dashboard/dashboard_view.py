@@ -1,6 +1,6 @@
 """The view: all that a screen shows, worded and laid out, so that terminal, page and notebook only draw it.
 
-Times, numbers and sizes are text; lengths of bars and positions are shares from 0 to 1.
+Times, numbers and sizes are text, formatted here; lengths of bars and positions are shares from 0 to 1.
 """
 
 from collections.abc import Sequence

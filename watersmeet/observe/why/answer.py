@@ -20,6 +20,12 @@ Fate = Literal["stored", "purged", "not stored", "late", "rejected", "denied", "
 Truth = Literal["TRUE", "FALSE", "NULL", "raises", "unknown"]
 BatchRange = tuple[int, int]
 """The first and the last batch in which something may have happened; the same batch twice if it is known."""
+LONGEST_LITERAL = 60
+"""The characters of a value that a sentence shows at most."""
+MOST_UNITS = 1000
+"""A duration of more units than this is told roughly."""
+MOST_COLUMNS = 4
+"""The columns of a tuple that a sentence shows at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,8 @@ class Answer:
         return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
 
 
-def format_literal(value: Any, limit: int = 60) -> str:
-    """Return a value as it appears in sentences, cut off after `limit` characters.
+def format_literal(value: Any) -> str:
+    """Return a value as it appears in sentences, cut off if it is long.
 
     >>> format_literal(None), format_literal("x"), format_literal(1.5), format_literal(True)
     ('NULL', "'x'", '1.5', 'TRUE')
@@ -156,15 +162,7 @@ def format_literal(value: Any, limit: int = 60) -> str:
     if value is None or isinstance(value, bool):
         return "NULL" if value is None else str(value).upper()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-MOST_UNITS = 1000
-"""A duration of more units than this is told roughly."""
-
-
-MOST_COLUMNS = 4
-"""The columns of a tuple that a sentence shows at most."""
+    return text if len(text) <= LONGEST_LITERAL else f"{text[:LONGEST_LITERAL]}…"
 
 
 @dataclass(frozen=True, slots=True)

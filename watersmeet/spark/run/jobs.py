@@ -25,8 +25,8 @@ from watersmeet.batch.fuse import RESULTS
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.errors import PredicateError
-from watersmeet.exchange.message import REPORT, received
-from watersmeet.exchange.tasks import decided
+from watersmeet.exchange.message import REPORT, read_reports
+from watersmeet.exchange.tasks import decided_results
 from watersmeet.metadata.constraints import MARKS
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NEWEST, PAIR, ROLE, SOME, WHOLE
 from watersmeet.query.query import Query
@@ -146,13 +146,13 @@ class Jobs:
         files = [file for report in reports for file in report.results.pending]
         if not files:
             return
-        write = spark_task(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
+        write = spark_task(decided_results(plan.store, node.query, f"{plan.name}-{DECIDED}"))
         try:
             with without_error_log():
                 results = node.decide(self.batch, [place.spark for place in self.places(files)])
                 bodies = results.mapInArrow(write, spark_schema(REPORT))
                 table = retry_after_death(lambda: fetch_all(bodies), lambda: _clear(plan, DECIDED))
-                parts = received(table.to_batches())
+                parts = read_reports(table.to_batches())
         except (PySparkException, Py4JError) as error:
             if is_death(error):
                 raise

@@ -18,7 +18,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import IntakeReport
 from watersmeet.batch.worker import Worker
 from watersmeet.errors import WatersmeetError
-from watersmeet.exchange.message import Attempt, Blocks, Task, received
+from watersmeet.exchange.message import Attempt, Blocks, Task, read_reports
 from watersmeet.limits import adopt
 from watersmeet.state.store.budget import set_workers
 
@@ -101,7 +101,7 @@ def static_task(plan: BatchPlan, shares: int) -> Task:
         if share is None:
             return
         try:
-            for rows in _result_rows(Node(plan, attempt.worker, Share(share, shares)), received(inputs), attempt):
+            for rows in _result_rows(Node(plan, attempt.worker, Share(share, shares)), read_reports(inputs), attempt):
                 no_error = pa.nulls(rows.num_rows, pa.string())
                 yield pa.RecordBatch.from_arrays([*rows.columns, no_error], schema=schema)
         except WatersmeetError as error:

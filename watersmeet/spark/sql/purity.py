@@ -51,14 +51,6 @@ NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localti
 MOMENTS = ("date", "timestamp", "timestamp_ntz")
 SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
 """Texts that Spark reads as moments by the clock when it casts a constant to a date or timestamp."""
-NOT_OF_ROWS = {
-    "agg_funcs": "look at many rows",
-    "generator_funcs": "turn one row into several",
-    "window_funcs": "look at other rows",
-    "table_funcs": "make tables",
-}
-"""Groups of functions that don't compute a value of one row."""
-CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
 SUBQUERY = "`where` can't contain a subquery; join the other table as a stream."
 NONDETERMINISTIC = "{} would answer differently from run to run; `where` must be deterministic."
 OTHERWISE = "This isn't computed row by row; compute it before the join."
@@ -88,24 +80,6 @@ KINDS = frozenset({
 """The nodes that the tree of such a text may contain."""
 CALLS = frozenset({"PythonUDF", "ScalaUDF", "ScalaUDAF", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression",
                    "Invoke", "V2Aggregator", "SQLFunctionExpression"})  # fmt: skip
-
-
-def why_not(group: str, kind: str) -> str:
-    """Return why `where` can't contain a function; empty if it can.
-
-    Args:
-        group: The group that Spark lists the function in.
-        kind: The class of its node.
-    """
-    if group in NOT_OF_ROWS:
-        return NOT_OF_ROWS[group]
-    if kind in CHANCE:
-        return "are random"
-    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
-        return "read the clock"
-    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
-        return "reach outside the query"
-    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
 def refuse_variables(text: str) -> None:

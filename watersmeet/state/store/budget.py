@@ -301,7 +301,7 @@ class OpenChunks:
     @property
     def nbytes(self) -> int:
         """The bytes that they take now."""
-        return self._rows.measure(_size)
+        return self._rows.measure(lambda rows: rows.nbytes)
 
     def get(self, key: RowsKey) -> Rows | None:
         """Return the rows if they are open."""
@@ -349,7 +349,3 @@ class OpenChunks:
     def forget(self, is_gone: Callable[[RowsKey], bool]) -> None:
         """Close some of them, and forget that they were verified."""
         self._verified.difference_update(key[:3] for key in self._rows.forget(is_gone))
-
-
-def _size(rows: Rows) -> int:
-    return rows.nbytes

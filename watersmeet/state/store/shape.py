@@ -52,7 +52,7 @@ def check(value: Any, kind: Any) -> None:
 
 def check_fields(values: Mapping[str, Any], kind: type) -> None:
     """Raise a Misfit if values, by the names of fields, don't make a dataclass."""
-    _object(_fields(kind), _required(kind))(values)
+    _object(_fields(kind), _required_fields(kind))(values)
 
 
 @cache
@@ -64,7 +64,7 @@ def _check(kind: Any) -> Check:
     if origin is NotRequired:
         return _check(parts[0])
     if origin is Annotated:
-        return _annotated(parts[0], parts[1:])
+        return _check_rules(parts[0], parts[1:])
     if origin in (Union, UnionType):
         return _either(parts)
     if origin is Literal:
@@ -110,7 +110,7 @@ def _instance(kind: type) -> Check:
     return _leaf(lambda value: isinstance(value, kind), f"a value of type {kind.__name__}")
 
 
-def _annotated(kind: Any, rules: Sequence[Rule]) -> Check:
+def _check_rules(kind: Any, rules: Sequence[Rule]) -> Check:
     """Return the check of a type and of the rules that annotate it."""
 
     def check(value: Any) -> None:
@@ -208,7 +208,7 @@ def _object(kinds: Mapping[str, Any], required: frozenset[str]) -> Check:
 
 def _record(kind: Any) -> Check:
     """Return the check of a dataclass or a NamedTuple: an instance, an object, or a list of its fields' values."""
-    kinds, required = _fields(kind), _required(kind)
+    kinds, required = _fields(kind), _required_fields(kind)
     by_name, in_order = _object(kinds, required), _row([*kinds.items()], len(required))
 
     def check(value: Any) -> None:
@@ -228,7 +228,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
     return {name: hints[name] for name in names}
 
 
-def _required(kind: Any) -> frozenset[str]:
+def _required_fields(kind: Any) -> frozenset[str]:
     if not is_dataclass(kind):
         return frozenset(kind._fields) - frozenset(kind._field_defaults)
     return frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
