@@ -145,8 +145,10 @@ def test_only_the_first_batch_sweeps_and_withdraws_and_files_live_for_one_more_b
 def test_a_batch_that_has_its_manifest_is_done_at_once_and_the_next_one_withdraws() -> None:
     tree = alone()
     found = Manifest(7, tree.start().streams, {"c": chunk("c", 0, 5)}, offered=7, chain=("six", "seven"))
-    protocol = Protocol(tree, found, generation=3)
-    assert protocol.handle(BatchOffered(7)) == [Sweep(frozenset({"chunks/c", "six", "seven", Fence(3, 8).path}))]
+    protocol = Protocol(tree, found, generation="000000000003-0123abcd")
+    assert protocol.handle(BatchOffered(7)) == [
+        Sweep(frozenset({"chunks/c", "six", "seven", Fence("000000000003-0123abcd", 8).path}))
+    ]
     assert protocol.state is found and protocol.history == []
     asked = through(protocol, 8, report())
     assert kinds(asked) == [RunJobs, Withdraw, Publish, Commit] and asked[1] == Withdraw(8)

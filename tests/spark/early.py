@@ -113,4 +113,7 @@ def _plain(path: str) -> str:
     return _IDS.sub("?", path.removeprefix("checkpoint/"))
 
 
-_IDS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{12}j?(?=-)|[0-9a-f]{8}(?=-)")
+_IDS = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{12}j?(?=-)|[0-9a-f]{8}(?=-)"
+    r"|(?<=-)[0-9a-f]{8}(?=\.)"
+)

@@ -30,7 +30,7 @@ KILLS = [
     "half sources/1/.0.?.tmp",
     "half watersmeet/leases/000000000001.json.?.draft",
     "half watersmeet/why.json.?.draft",
-    "half watersmeet/manifests/?-000000000001.json.?.draft",
+    "half watersmeet/manifests/?-?-?.json.?.draft",
     "half commits/.0.?.tmp",
 ]
 LOSSES = ["half metadata", "empty commits/0", "half offsets/0", "empty sources/0/0", "empty watersmeet/query.json"]

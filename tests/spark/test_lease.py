@@ -288,3 +288,26 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, monkeypatch: pytest.Mon
         time.sleep(0.01)
     assert len(full) == 3 and store.read(f"leases/{held.number:012d}.renewed") is not None
     held.end()
+
+
+def test_drafts_of_earlier_leases_are_removed(tmp_path: Path) -> None:
+    """A kill leaves them; one of the own number may be its own renewal's."""
+    store = Store(str(tmp_path))
+    drafts = [f"leases/{number:012d}.{ending}.{'0f' * 16}.draft" for number in (1, 2) for ending in ("json", "renewed")]
+    take(store).end()
+    for draft in drafts:
+        store.write(draft, b"half")
+    lease = take(store)
+    assert lease.number == 2 and [draft for draft in drafts if store.read(draft)] == drafts[2:]
+    lease.end()
+
+
+def test_generations_of_leases_rise_and_are_unique(tmp_path: Path) -> None:
+    generations = []
+    for folder in ("a", "b"):
+        store = Store(str(tmp_path / folder))
+        for _ in range(2):
+            lease = take(store)
+            generations.append(lease.generation)
+            lease.end()
+    assert len({*generations}) == 4 and generations[0] < generations[1] and generations[2] < generations[1]

@@ -163,7 +163,7 @@ class RecordIntent:
     """Record what a round is about to do, before it does anything."""
 
     round: Round
-    generation: int = 0
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +211,13 @@ class Commit:
         manifest: The state after the batch.
         before: The state before the batch, on which it builds.
         history: The progress of the batches before it.
-        generation: The number of the lease under which it is written.
+        generation: The generation of the run.
     """
 
     manifest: Manifest
     before: Manifest
     history: tuple[Mapping[str, Any], ...]
-    generation: int = 0
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class Protocol:
         begun: A round that was begun and interrupted; it comes before anything else.
         name: The query's name, for `progress`; None if it has none.
         late_share: The share of a stream's rows above which late ones cause a warning.
-        generation: The number of the lease that it runs under; 0 without one.
+        generation: Its generation (`watersmeet.state.manifest.generations`), by its lease; empty without one.
         in_doubt: The error to raise because it is unknown whether the last manifest counts; the protocol then stops.
     """
 
@@ -287,7 +287,7 @@ class Protocol:
     begun: Round | None = None
     name: str | None = None
     late_share: float = LATE_SHARE
-    generation: int = 0
+    generation: str = ""
     in_doubt: StateError | None = None
     _withdrawn: bool = False
     _delivered: int = -1

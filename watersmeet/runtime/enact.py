@@ -77,6 +77,7 @@ class Runtime(ABC):
             case Sweep():
                 self.sweep(action)
             case Remove():
+                self.check_lease()  # [!] in an older copy that was restored meanwhile, these files may be the state
                 self.store.remove(action.files)
             case Withdraw():
                 self.withdraw(action)
@@ -101,11 +102,19 @@ class Runtime(ABC):
         return None
 
     def take_over(self, action: TakeOver) -> None:
-        """Fence off earlier runs, after writing the intent of a round that they began again: the fence voids theirs."""
+        """Fence off earlier runs, after writing the intent of a round that they began again: the fence voids theirs.
+
+        Raises:
+            StateError: If another run has taken over; its files count then, not this run's.
+        """
         if action.round is not None:
             rounds.write_intent(self.store, action.round, action.fence.generation)
         action.fence.publish(self.store)
-        self.check_lease()
+        try:
+            self.check_lease()
+        except StateError:  # [!] in an older copy that was restored meanwhile, no later fence may ever come
+            self.store.remove([action.fence.path])
+            raise
 
     # -- actions on the store
 
@@ -142,6 +151,8 @@ class Runtime(ABC):
 
     def _may_be_written(self, action: Commit) -> bool:
         """Tell whether a manifest exists, or can't be ruled out."""
+        if self.store.local is None:  # [!] a request without an answer may be carried out later
+            return True
         try:
             return self.store.read(manifests.path_of(action.manifest.batch, action.generation)) is not None
         except Exception:
@@ -153,8 +164,9 @@ class Runtime(ABC):
         rounds.write_intent(self.store, action.round, action.generation)
 
     def sweep(self, action: Sweep) -> None:
-        """Remove the unneeded files that earlier runs left in the store."""
+        """Remove the unneeded files that earlier runs left in the store; a new lease has removed those of leases."""
         names = [name for folder in FOLDERS for name in self.store.names(folder) if name not in action.keep]
+        names += self.store.drafts()  # this run has written its documents
         self.check_lease()  # [!] after listing: the names then contain no file of a later run
         self.store.remove(names)
 

@@ -13,7 +13,7 @@ from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
 from watersmeet.state.manifest import leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import claim
-from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.manifest.generations import Fence, generation_of
 from watersmeet.state.manifest.leases import this_process
 from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.places import store_of
@@ -128,9 +128,19 @@ def test_a_batch_that_another_run_has_done_instead_is_read_again(tmp_path: Path)
     store = Store(str(tmp_path))
     claim(store, {"where": "x", "streams": ["a", "b"]})
     manifest = chain(store, 3)[-1]
-    manifests.publish(store, manifest.follow(progress={"batchId": 3, "outputRows": 1}), manifest, generation=1)
+    manifests.publish(
+        store,
+        manifest.follow(progress={"batchId": 3, "outputRows": 1}),
+        manifest,
+        generation=generation_of(1, "0123abcd"),
+    )
     reader = CheckpointReader(store)
     reader.read(0.0)
-    Fence(2, 3).publish(store)
-    manifests.publish(store, manifest.follow(progress={"batchId": 3, "outputRows": 2}), manifest, generation=2)
+    Fence(generation_of(2, "0123abcd"), 3).publish(store)
+    manifests.publish(
+        store,
+        manifest.follow(progress={"batchId": 3, "outputRows": 2}),
+        manifest,
+        generation=generation_of(2, "0123abcd"),
+    )
     assert reader.read(1.0).progress[-1]["outputRows"] == 2

@@ -9,11 +9,13 @@ import pytest
 from tests.state.manifest.test_manifest import chain
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state.manifest.claim import DESCRIPTION, claim, differences
-from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.manifest.generations import Fence, generation_of
 from watersmeet.state.store import file_format
+from watersmeet.state.store.file_format import unseal
 from watersmeet.state.store.store import Store
 
 QUERY = {"where": "a.x < b.x", "streams": ["a", "b"]}
+TOKEN = "0123abcd"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
@@ -120,10 +122,40 @@ def test_state_without_a_description_is_an_error(tmp_path: Path, state: str) -> 
     if state == "a manifest":
         chain(store, 1)
     else:
-        Fence(1, 0).publish(store)
+        Fence(generation_of(1, TOKEN), 0).publish(store)
     with pytest.raises(StateError, match=r"There is state under .*, but no query.json.* with a new output folder"):
         claim(store, QUERY)
     assert not (tmp_path / DESCRIPTION).exists()
+
+
+class Suspended(Store):
+    """The store of a run that is suspended once it has read the description, while another one claims the store."""
+
+    def read(self, path: str) -> bytes | None:
+        content = super().read(path)
+        other = Store(self.root)
+        if path == DESCRIPTION and other.read("taken") is None:
+            other.write("taken", b"")
+            claim(other, QUERY, "/other")
+        return content
+
+    def check(self) -> None:
+        if super().read("taken") is not None:
+            raise StateError("Another run has taken over.")
+
+
+@pytest.mark.parametrize("before", [None, b"", "claimed"])
+def test_a_run_that_has_lost_its_lease_claims_nothing(tmp_path: Path, before: bytes | str | None) -> None:
+    """[!] Another name would make the files of the run that has the lease somebody else's."""
+    store, suspended = Store(str(tmp_path)), Suspended(str(tmp_path))
+    if before == "claimed":
+        claim(store, QUERY, "/before")
+    elif before is not None:
+        store.write(DESCRIPTION, b"")
+    with pytest.raises(StateError, match="taken over"):
+        claim(suspended, QUERY, "/own", check=suspended.check)
+    document = unseal(store.read(DESCRIPTION) or b"", "")
+    assert document["output"] == "/other" and claim(store, QUERY, "/other") == document["name"]
 
 
 def test_another_format_is_told_apart_from_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,3 +165,30 @@ def test_a_snapshot_makes_the_manifests_before_it_needless(tmp_path: Path) -> No
 def test_a_chunk_travels_whole() -> None:
     sent = chunk("c", zones={"s1_2": Zone(-1.5, 2.5, True, (1, 2))}, ordinals="chunks/c.o")
     assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+def test_a_newest_manifest_that_is_listed_but_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    """[!] Taken for none, a start would begin anew, and void all that there is."""
+    store = Store(str(tmp_path))
+    chain(store, 2)
+    path = tmp_path / manifests.path_of(1)
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StateError, match=r"^The manifest of batch 1 under .* is listed, but can't be read; restore it"):
+        manifests.last(store)
+
+
+def test_a_manifest_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    """A snapshot makes all before it needless, and the query that goes on removes them."""
+    history = chain(Store(str(tmp_path)), SNAPSHOT_EVERY)
+
+    class Busy(Store):
+        def read(self, path: str) -> bytes | None:
+            if path == manifests.path_of(3):
+                own = Store(self.root)
+                manifests.publish(own, history[-1].follow(), history[-1])
+                own.remove(history[-1].chain)
+            return super().read(path)
+
+    newest = manifests.last(Busy(str(tmp_path)))
+    assert newest is not None and newest.batch == SNAPSHOT_EVERY

@@ -52,6 +52,22 @@ def test_a_file_that_cannot_be_written_through_is_an_error(tmp_path: Path) -> No
         local_files.sync([str(tmp_path / "x"), str(tmp_path / "y")])
 
 
+# -- NFS
+
+
+def test_a_link_whose_answer_was_lost_is_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS repeats the request, and the server finds the name that the first one gave."""
+    link = os.link
+
+    def link_twice(source: Any, target: Any) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    store = Store(str(tmp_path))
+    assert store.publish("a/x", b"mine") and not store.publish("a/x", b"mine")
+
+
 # -- file systems without hard links
 
 

@@ -38,7 +38,6 @@ from watersmeet.spark.run.frames import host, is_local
 from watersmeet.spark.run.spark_stages import warm_up
 from watersmeet.spark.run.workers import save_address_space
 from watersmeet.spilling.controller import Controller
-from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import claim, read_description
 from watersmeet.state.store.store import Store
 
@@ -240,9 +239,9 @@ class JoinWriter:
             stored = read_description(store)
             join = self.join.resume_from(stored)
             tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
-            name = claim(store, description(tree), sink.output, sink.layout)
+            name = claim(store, description(tree), sink.output, sink.layout, lease.check)
             if stored:  # else Spark's logs belong to no join
-                offsets.remove_unfinished()
+                offsets.remove_unfinished(lease.check)
             checkpoint = Checkpoint(location.inside("watersmeet"), name, store, lease, offsets)
             runner = self._open_runner(join, tree, checkpoint, settings, sink, sides)
             _log_warnings(tree)
@@ -280,8 +279,7 @@ class JoinWriter:
         root = location.inside("watersmeet").arrow
         checks.require_separate_folders(root, *folders)
         store, offsets = Store(root, settings.durable, settings.open_bytes), Offsets(Store(location.arrow))
-        newest = manifests.last(store)
-        offsets.check_commits(None if newest is None else newest.offered)
+        newest = offsets.load_state(store)
         if newest is not None and newest.final and not self._ends:
             raise StateError(closed_for_good(store.root))
         return store, offsets

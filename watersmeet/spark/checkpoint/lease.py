@@ -17,7 +17,7 @@ from typing import Any
 
 from watersmeet.errors import StateError
 from watersmeet.state.manifest.claim import is_same_folder
-from watersmeet.state.manifest.generations import last_fence
+from watersmeet.state.manifest.generations import generation_of, last_fence
 from watersmeet.state.manifest.leases import (
     ENDINGS,
     FOLDER,
@@ -67,6 +67,11 @@ class Lease:
     _token: str = field(default_factory=lambda: uuid.uuid4().hex)
     _over: threading.Event = field(default_factory=threading.Event)
     _loss: LeaseLost | None = None
+
+    @property
+    def generation(self) -> str:
+        """The generation of what is written under it."""
+        return generation_of(self.number, self._token)
 
     def take(self) -> bool:
         """Take the lease and renew it from now on; return False if another run was quicker."""
@@ -191,7 +196,7 @@ def take(store: Store) -> Lease:
                 "first, or use another checkpointLocation."
             )
         # [!] Fences count generations by this number: it never starts again, even if the files of leases were removed.
-        lease = Lease(store, max(number, last_fence(store).generation) + 1)
+        lease = Lease(store, max(number, last_fence(store).number) + 1)
         if lease.take():
             return lease
     raise StateError(

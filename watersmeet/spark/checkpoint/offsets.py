@@ -6,9 +6,11 @@ leave a hidden file, and Spark would then refuse the checkpoint for good.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from watersmeet.errors import AFRESH, StateError
+from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.file_format import digest
 from watersmeet.state.store.store import Store
@@ -37,19 +39,24 @@ class Offsets:
         data = self.checkpoint.read(f"offsets/{batch}")
         return None if data is None else digest(data)
 
-    def check_commits(self, newest: int | None) -> None:
-        """Check that the join has every batch that Spark has committed: without new input, no batch would notice.
+    def load_state(self, store: Store) -> Manifest | None:
+        """Return the join's newest state, None before the first, with every batch that Spark has committed.
+
+        Without new input, no batch would notice if some were missing.
 
         Args:
-            newest: The last batch of which there is state, if there is any.
+            store: The join's part of the checkpoint, which another run may be using.
 
         Raises:
-            StateError: If it lacks some: its state is gone, or the checkpoint belongs to another query.
+            StateError: If it is damaged, or lacks a batch: its state is gone, or the checkpoint is another query's.
         """
         matches = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
-        last = max((int(match[1]) for match in matches if match), default=-1)
-        if last > (-1 if newest is None else newest):
-            raise self._mismatch(f"Spark has finished batch {last}, but the newest state is {_describe(newest)}")
+        committed = max((int(match[1]) for match in matches if match), default=-1)
+        newest = manifests.last(store)  # [!] after the commits: a running query writes the manifest before the commit
+        last = None if newest is None else newest.offered
+        if committed > (-1 if last is None else last):
+            raise self._mismatch(f"Spark has finished batch {committed}, but the newest state is {_describe(last)}")
+        return newest
 
     def check_batch(self, batch: int, newest: Manifest) -> None:
         """Check that a batch which Spark runs follows the newest state, or repeats it with the same input.
@@ -63,9 +70,14 @@ class Offsets:
         if self.of(newest.offered) not in (newest.input, None):
             raise self._mismatch(f"Batch {newest.offered} was computed from different input than Spark now has for it")
 
-    def remove_unfinished(self) -> None:
-        """Remove unfinished files from Spark's logs if they hold no batch; requires the lease."""
+    def remove_unfinished(self, check: Callable[[], None]) -> None:
+        """Remove unfinished files from Spark's logs if they hold no batch.
+
+        Args:
+            check: Raises if another run has taken over, whose files must stay.
+        """
         names = [name for log in LOGS for name in self.checkpoint.names(log)]
+        check()  # [!] after the listing: a later run's files are not in it
         if not any(map(_BATCH.fullmatch, names)):
             self.checkpoint.remove(filter(_UNFINISHED.fullmatch, names))
 

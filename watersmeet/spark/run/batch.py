@@ -52,7 +52,6 @@ from watersmeet.spilling.decisions import describe_spilling
 from watersmeet.spilling.interface import PayAll, Spilling
 from watersmeet.spilling.paying_tuples import unit_reaches
 from watersmeet.state.manifest import history, rounds
-from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 
@@ -171,15 +170,16 @@ class BatchRunner(Runtime):
         """Read the state in the store, create the protocol, and finish the delivery of the store's last batch.
 
         Raises:
-            StateError: If its newest manifest is damaged, or names files of another checkpoint.
+            StateError: If its newest manifest is damaged, or names files of another checkpoint, or Spark's part of the
+                checkpoint is ahead of it.
         """
-        manifest = manifests.last(self.store)
+        manifest = self.checkpoint.offsets.load_state(self.store)  # [!] once more: now under the lease
         past = history.load(self.store, manifest.batch) if manifest else []
         state = manifest or self.tree.start()
         spilling = self.spilling or PayAll()
         self.protocol = Protocol(self.tree, state, past, self.exchange, self.due, spilling=spilling)
         self.protocol.name, self.protocol.late_share = self.name, self.late_share
-        self.protocol.generation = self.checkpoint.lease.number
+        self.protocol.generation = self.checkpoint.lease.generation
         self.protocol.begun = rounds.read_intent(self.store, state.batch + 1)
         # [!] A batch that Spark has begun may have reached the sink, under the number that a round would take.
         self.has_uncommitted_batch = (

@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -23,17 +23,25 @@ AROUND = 3
 AS_SPARK_READS = "where, as Spark reads it"
 
 
-def claim(store: Store, description: Mapping[str, Any], output: str | None = None, layout: str | None = None) -> str:
+def claim(
+    store: Store,
+    description: Mapping[str, Any],
+    output: str | None = None,
+    layout: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> str:
     """Claim a store for a query; return the store's name, which the first claim gives it.
 
     Writes the description of the query, or updates where the store and its output are. The caller must hold the
-    store's lease.
+    store's lease. [!] A run that was suspended here, and wakes after another one has claimed the store, must not give
+    it another name: files in the output have the first.
 
     Args:
         store: The store.
         description: What must not change between two runs.
         output: The folder that results go to, if any; it may change.
         layout: How results are laid out there; it may change along with the folder.
+        check: Raises if another run has taken over.
 
     Raises:
         DefinitionError: If it belongs to another query, or results would be laid out in two ways; the message says what
@@ -44,7 +52,7 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
     # [!] A run that has put up a fence may have delivered results under the store's name, at least once.
     if not text and manifests.newest(store) is None and last_fence(store) == Fence():
         where = {"at": store.root, "output": output, "layout": layout}
-        text = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, **where})
+        text = _publish(store, {"name": uuid.uuid4().hex[:8], "query": description, **where}, check)
     if not text:
         raise StateError(
             f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
@@ -62,7 +70,10 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
         origins = {*document.get("origins", ()), document["at"]} - {store.root}
         _check_copy(store, str(document["name"]), origins, output)
         update = {"at": store.root, "output": output, "layout": layout, "origins": sorted(origins)}
-        _write(store, document | update)
+        check()
+        store.overwrite(DESCRIPTION, seal(document | update))
+        store.sync([DESCRIPTION])
+        check()
     return str(document["name"])
 
 
@@ -80,11 +91,14 @@ def read_description(store: Store) -> Mapping[str, Any]:
     return description
 
 
-def _write(store: Store, document: Mapping[str, Any]) -> bytes:
-    text = seal(document)
-    store.overwrite(DESCRIPTION, text)
-    store.sync([DESCRIPTION])
-    return text
+def _publish(store: Store, document: Mapping[str, Any], check: Callable[[], None]) -> bytes | None:
+    """Write the first description, unless there is one; return what is there then."""
+    if store.read(DESCRIPTION) == b"":  # an interrupted start, or a loss of power, has left nothing but the name
+        check()
+        store.remove([DESCRIPTION])
+    store.publish(DESCRIPTION, seal(document))
+    check()
+    return store.read(DESCRIPTION)
 
 
 def _check_copy(store: Store, name: str, origins: Collection[str], output: str | None) -> None:

@@ -1,9 +1,10 @@
 """Generations and fences: which of the files that several runs wrote for a batch count.
 
 A driver that was suspended may publish a file long after another one took over. Therefore a file's name contains the
-number of the lease under which it was written, its generation, and each start writes a fence before it changes anything
-else: files of earlier generations count only up to the batch that the start has read. Files of generation 0 were
-written without a lease.
+lease under which it was written, its generation, and each start writes a fence before it changes anything else: files
+of other generations count only up to the batch that the start has read. Files without a generation were written
+without a lease. A generation is the number of the lease and the beginning of its token, as leases of an older copy of
+the store that was restored have the same numbers again; those that earlier versions wrote have no token.
 
 [!] No step compares and sets atomically. A publisher checks the lease *after* its file is there, a start lists files
 *after* it took the lease: one of the two sees the other. A run that sees a later lease delivers nothing and removes
@@ -21,15 +22,24 @@ FENCES = "fences"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fence:
-    """Voids the files that earlier generations wrote, or will write, for this batch and later ones.
+    """Voids the files that other generations wrote, or will write, for this batch and later ones.
 
     Attributes:
-        generation: The number of the start's lease.
-        first: The first batch whose earlier files are void.
+        generation: The generation of the start.
+        first: The first batch whose files of others are void.
     """
 
-    generation: int = 0
+    generation: str = ""
     first: int = 0
+
+    @property
+    def number(self) -> int:
+        """The number of the start's lease; 0 without one."""
+        return int(self.generation.partition("-")[0] or 0)
+
+    def voids(self, batch: int, generation: str) -> bool:
+        """Tell whether a generation's file of a batch does not count."""
+        return self.generation not in ("", generation) and batch >= self.first
 
     @property
     def path(self) -> str:
@@ -45,9 +55,14 @@ class Fence:
         store.publish(self.path, b"fence\n")
 
 
-def path_of(folder: str, batch: int, generation: int = 0, ending: str = "json") -> str:
+def generation_of(number: int, token: str) -> str:
+    """Return the generation of a lease; of two, the one with the higher number is greater."""
+    return f"{number:012d}-{token[:8]}"
+
+
+def path_of(folder: str, batch: int, generation: str = "", ending: str = "json") -> str:
     """Return the path of a generation's file of a batch."""
-    return f"{folder}/{batch:012d}{f'-{generation:012d}' if generation else ''}.{ending}"
+    return f"{folder}/{batch:012d}{f'-{generation}' if generation else ''}.{ending}"
 
 
 def last_fence(store: Store) -> Fence:
@@ -65,13 +80,13 @@ def valid_files(store: Store, folder: str) -> dict[int, str]:
     for batch, generation in sorted(files):
         path = path_of(folder, batch, generation)
         # [!] An empty file is an interrupted write without hard links: the one before it, if any, still counts.
-        if (generation >= fence.generation or batch < fence.first) and (batch not in paths or store.read(path)):
+        if not fence.voids(batch, generation) and (batch not in paths or store.read(path)):
             paths[batch] = path
     return paths
 
 
-def _files(store: Store, folder: str, ending: str = "json") -> list[tuple[int, int]]:
+def _files(store: Store, folder: str, ending: str = "json") -> list[tuple[int, str]]:
     """Return the batch and the generation of each file in a folder whose name has both."""
-    pattern = re.compile(rf"{folder}/(\d{{12}})(?:-(\d{{12}}))?\.{ending}")
+    pattern = re.compile(rf"{folder}/(\d{{12}})(?:-(\d{{12}}(?:-[0-9a-f]{{8}})?))?\.{ending}")
     matches = (pattern.fullmatch(name) for name in store.names(folder))
-    return [(int(match[1]), int(match[2] or 0)) for match in matches if match]
+    return [(int(match[1]), match[2] or "") for match in matches if match]

@@ -9,12 +9,12 @@ from typing import Any
 
 from watersmeet.errors import StateError
 from watersmeet.state.manifest import documents
-from watersmeet.state.store.file_format import unseal
+from watersmeet.state.store.file_format import DRAFT, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "leases"
-ENDINGS = "json|renewed|ended"
-"""The files of a lease: its holder, a renewal, its end."""
+ENDINGS = rf"(?:json|renewed|ended)(?:\.[0-9a-f]{{32}}{re.escape(DRAFT)})?"
+"""The files of a lease: its holder, a renewal, its end, and what a kill left of one."""
 EXPIRES = 20.0
 """Seconds without a renewal after which a lease may be taken over."""
 _DEAD = "ZX"

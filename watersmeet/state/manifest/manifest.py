@@ -111,7 +111,7 @@ class Manifest:
         return replace(self, batch=self.batch + 1, digest="", **changes)
 
 
-def path_of(batch: int, generation: int = 0) -> str:
+def path_of(batch: int, generation: str = "") -> str:
     """Return the path of the manifest of a batch, written under a lease."""
     return generations.path_of(FOLDER, batch, generation)
 
@@ -131,12 +131,35 @@ def newest_path(store: Store) -> str | None:
 def last(store: Store) -> Manifest | None:
     """Return the manifest of the last batch that has one; None if there is none.
 
+    Reads again if a running query has published one meanwhile: it may have removed files of those before.
+
     Raises:
         StateError: If it, or one that it builds on, is damaged or missing.
     """
-    files = generations.valid_files(store, FOLDER)  # [!] once: another may become the newest meanwhile
-    batch = _newest_batch(store, files)
-    return None if batch is None else _load(store, files, batch)
+    while True:
+        files = generations.valid_files(store, FOLDER)  # [!] once: another may become the newest meanwhile
+        batch = _newest_batch(store, files)
+        if batch is None:
+            return None
+        try:
+            return _load_listed(store, files, batch)
+        except StateError:
+            if newest_path(store) == files[batch]:
+                raise
+
+
+def _load_listed(store: Store, files: Mapping[int, str], batch: int) -> Manifest:
+    """Return the manifest of a batch that has a file.
+
+    Raises:
+        StateError: If it, or one that it builds on, is damaged or missing. [!] Never take that for no state.
+    """
+    manifest = _load(store, files, batch)
+    if manifest is None:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is listed, but can't be read; restore it or {AFRESH}."
+        )
+    return manifest
 
 
 def _newest_batch(store: Store, files: dict[int, str]) -> int | None:
@@ -148,7 +171,7 @@ def _is_snapshot(batch: int) -> bool:
     return batch % SNAPSHOT_EVERY == 0
 
 
-def publish(store: Store, manifest: Manifest, before: Manifest, generation: int = 0) -> Manifest | None:
+def publish(store: Store, manifest: Manifest, before: Manifest, generation: str = "") -> Manifest | None:
     """Write a manifest and return it; None, changing nothing, if this generation has one for its batch."""
     text, path = seal(_body(manifest, before) | _header(manifest, before)), path_of(manifest.batch, generation)
     if not store.publish(path, text):

@@ -100,12 +100,12 @@ class Round:
     final: bool = False
 
 
-def path_of(batch: int, generation: int = 0) -> str:
+def path_of(batch: int, generation: str = "") -> str:
     """Return the path of a round's intent, written under a lease."""
     return generations.path_of(FOLDER, batch, generation)
 
 
-def write_intent(store: Store, round: Round, generation: int = 0) -> None:
+def write_intent(store: Store, round: Round, generation: str = "") -> None:
     """Write down what a round is about to do."""
     choices = {path: choice.to_json() for path, choice in round.choices.items()}
     body = {"batch": round.batch, "choices": choices, "final": round.final}

@@ -19,6 +19,8 @@ from watersmeet.state.store.shape import Misfit, check
 
 FORMAT = 9
 """The version of the format of everything in a store; a store of another version can't be read."""
+DRAFT = ".draft"
+"""The ending of files that are being written, beside the names that they are to have."""
 _HEAD = re.compile(rb"watersmeet (\d+) ([0-9a-f]{32})")
 _LONGEST_ERROR = 120
 """Characters of another error that are shown."""

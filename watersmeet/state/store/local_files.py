@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from watersmeet.errors import StateError
@@ -69,10 +70,13 @@ def resolve_document(root: str, path: str) -> Path:
 
 
 def link(draft: Path, path: Path) -> bool:
-    """Give a file another name, unless there is a file of that name; return whether there was none."""
+    """Give a file another name, unless there is another file of that name; return whether there was none."""
     try:
         os.link(draft, path)
     except FileExistsError:
+        # [!] NFS repeats a request whose answer was lost, and then says so of the name that the first one has given.
+        with suppress(FileNotFoundError):
+            return os.path.samefile(draft, path)
         return False
     except OSError as error:
         if error.errno not in _NO_LINKS:

@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limits
 from watersmeet.state.store.budget import cores
+from watersmeet.state.store.file_format import DRAFT
 
 ANSWERS = 10.0
 """Seconds in which a host must answer."""
@@ -88,7 +89,7 @@ def check_creates(remote: Remote, name: str) -> None:
     Raises:
         DefinitionError: If not: two runs would overwrite each other's state.
     """
-    path, content = f"try-{uuid.uuid4().hex}", b"once"
+    path, content = f"try-{uuid.uuid4().hex}{DRAFT}", b"once"
     try:
         first, second = remote.create(path, content), remote.create(path, b"twice")
         with remote.system.open_input_file(remote.at(path)) as file:
@@ -215,7 +216,7 @@ def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
     Return whether that succeeded: False if a file of that name exists; the draft is then removed.
     """
     target = f"{base.rstrip('/')}/{path}"
-    draft = f"{target}.{uuid.uuid4().hex}.draft"
+    draft = f"{target}.{uuid.uuid4().hex}{DRAFT}"
     files.pipe_file(draft, content)
     try:
         files.mv(draft, target, overwrite=False)

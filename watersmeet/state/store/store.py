@@ -16,7 +16,7 @@ from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import Chunk, Rows
 from watersmeet.state.store import local_files, remote
 from watersmeet.state.store.budget import Cache, OpenChunks, RowsKey, Value, most_open
-from watersmeet.state.store.file_format import digest, read_batch
+from watersmeet.state.store.file_format import DRAFT, digest, read_batch
 from watersmeet.state.store.local_files import (
     files_below,
     link,
@@ -129,7 +129,7 @@ class Store:
 
     def _draft(self, path: str, content: bytes) -> Path:
         """Write a file of this host under a unique name, next to its final one."""
-        draft = f"{path}.{uuid.uuid4().hex}.draft"
+        draft = f"{path}.{uuid.uuid4().hex}{DRAFT}"
         self.write(draft, content)
         return Path(self.local or "", draft)
 
@@ -188,6 +188,15 @@ class Store:
         if self.confined and os.path.lexists(below):
             resolve_inside(self.local, folder)
         return [os.path.relpath(path, self.local) for path in files_below(below)]
+
+    def drafts(self) -> list[str]:
+        """List the drafts that lie directly under the root, where the documents of the query are."""
+        if self.local is None:
+            system, full = self.remote("")
+            names = [info.base_name for info in system.get_file_info(pafs.FileSelector(full, allow_not_found=True))]
+        else:
+            names = next((files for _, _, files in os.walk(self.local)), [])
+        return [name for name in names if name.endswith(DRAFT)]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files and local copies of them, and close those that this process has open; missing ones are fine."""
