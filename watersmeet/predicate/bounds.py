@@ -21,7 +21,7 @@ from watersmeet.arguments import DAY
 from watersmeet.predicate.conditions import prefix_of
 from watersmeet.predicate.expr import Expr, strict_expr
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
-from watersmeet.predicate.numeric import Leaf, Number, NumericOperation, is_numeric, leaf_of
+from watersmeet.predicate.numeric import NumericLeaf, Number, NumericOperation, is_numeric, leaf_of
 from watersmeet.predicate.source import EvaluatedConstant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DATETIME, DOUBLE, INTEGRAL, NUMERIC, STRING, Kind, common_type
@@ -195,8 +195,8 @@ def _upper(value: Value) -> Number:
     return value.number if value.exact else NumericOperation("+", (value.number, value.margin))
 
 
-def _constant(value: float) -> Leaf:
-    return Leaf(f"CAST({value!r} AS DOUBLE)", constant=value)
+def _constant(value: float) -> NumericLeaf:
+    return NumericLeaf(f"CAST({value!r} AS DOUBLE)", constant=value)
 
 
 class _BoundFinder:
@@ -252,7 +252,7 @@ class _BoundFinder:
             return left.combine(_SIGNS[type(node)], right) if left and right else None
         if expr.raises or expr.unsure or expr.rough:  # Spark may leave out the float
             return None
-        leaf = leaf_of(expr) or Leaf("")
+        leaf = leaf_of(expr) or NumericLeaf("")
         leaf = replace(leaf, sql=AS_DOUBLE[expr.type.kind].format(expr.sql))
         # Arrow and DuckDB disagree about the last bits of a decimal.
         exact = expr.type.kind != "decimal" and isinstance(node, PLAIN)

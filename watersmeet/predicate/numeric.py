@@ -26,7 +26,7 @@ Relation = Literal["<", "<=", "="]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class NumericLeaf:
     """A number that is not computed from others.
 
     Attributes:
@@ -58,7 +58,7 @@ class NumericOperation:
         return _FORMS[self.sign].format(*(part.sql for part in self.parts))
 
 
-Number = Leaf | NumericOperation
+Number = NumericLeaf | NumericOperation
 _FORMS: dict[Sign, str] = {
     "+": "({0} + {1})",
     "-": "({0} - {1})",
@@ -70,9 +70,9 @@ _FORMS: dict[Sign, str] = {
 }
 
 
-def leaves(number: Number) -> Iterator[Leaf]:
+def leaves(number: Number) -> Iterator[NumericLeaf]:
     """Yield the leaves of a number."""
-    if isinstance(number, Leaf):
+    if isinstance(number, NumericLeaf):
         yield number
     else:
         for part in number.parts:
@@ -174,14 +174,18 @@ def _double(node: SqlNode, translator: Translator) -> Number | None:
     return NumericOperation(sign, tuple(part for part in parts if part is not None)) if None not in parts else None
 
 
-def leaf_of(expr: Expr) -> Leaf | None:
+def leaf_of(expr: Expr) -> NumericLeaf | None:
     """Return an expression as a constant or a bare column that NumPy reads as Spark does; None if it is neither."""
     literal = expr.literal
     if expr.is_literal:
         is_number = isinstance(literal, int | float | Decimal) and not isinstance(literal, bool)
-        return Leaf(expr.sql, constant=literal if isinstance(literal, int) else float(literal)) if is_number else None
+        return (
+            NumericLeaf(expr.sql, constant=literal if isinstance(literal, int) else float(literal))
+            if is_number
+            else None
+        )
     column = next((column for column in expr.columns if expr.sql == column.name), None)
-    return Leaf(expr.sql, column) if column is not None and expr.type.kind in _AS_DOUBLE | _INSTANTS else None
+    return NumericLeaf(expr.sql, column) if column is not None and expr.type.kind in _AS_DOUBLE | _INSTANTS else None
 
 
 def _expr(node: SqlNode, translator: Translator) -> Expr | None:

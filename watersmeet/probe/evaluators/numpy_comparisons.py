@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.numeric import Leaf, Number, NumericComparison
+from watersmeet.predicate.numeric import NumericLeaf, Number, NumericComparison
 
 Array = NDArray[Any]
 
@@ -70,7 +70,7 @@ def _is_true(comparison: NumericComparison, gather: Gather) -> Mask:
 
 def _evaluate(number: Number, gather: Gather, *, exact: bool) -> Numbers:
     kind = np.int64 if exact else np.float64
-    if isinstance(number, Leaf):
+    if isinstance(number, NumericLeaf):
         if number.column is None:
             return Numbers(np.asarray(number.constant, kind))
         numbers = gather(number.column)
