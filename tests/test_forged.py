@@ -99,9 +99,9 @@ def real(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
         assert "may be committed" in program.outcome(lambda: program.begun(spark, base, spec, steps), steps)
     (base / "checkpoint-x").rename(base / "ck")
     (base / "secret").write_text(SECRET)
-    ids = {name: next(row["id"] for row in few[-1][name] if row["id"] is not None) for name in few[-1]}
+    ids = {name: next(row["id"] for row in few[-1][name] if row["id"] is not None) for name in "abc" if name in few[-1]}
     pair = [word for name in "ab" for word in (f"--{name}", f"id={ids[name]}")]
-    alone = [["--c", f"id={ids['c']}"]] if "c" in ids and request.param != "metadata" else []
+    alone = [["--c", f"id={ids['c']}"]] if "c" in ids else []
     return Forgery(base, [pair, *alone])
 
 
@@ -203,7 +203,7 @@ class Opened:
 
 EVENTS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "socket.connect")
 opened = Opened()
-ALLOWED = ("/proc/", sys.prefix, sys.base_prefix, str(Path(cli.__file__).parent), "/usr/share/zoneinfo")
+ALLOWED = ("/proc/", "/sys/fs/cgroup/", sys.prefix, sys.base_prefix, str(Path(cli.__file__).parent), "/usr/share/zoneinfo")
 
 
 def command(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
