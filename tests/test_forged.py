@@ -210,7 +210,7 @@ def command(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[st
     """Run a command; return what it prints. It succeeds, or fails with a sentence."""
     code = cli.main(words)
     out, err = capsys.readouterr()
-    assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1)
+    assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1), err
     return [out, err]
 
 
