@@ -99,9 +99,9 @@ def real(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
         assert "may be committed" in program.outcome(lambda: program.begun(spark, base, spec, steps), steps)
     (base / "checkpoint-x").rename(base / "ck")
     (base / "secret").write_text(SECRET)
-    ids = {name: next(row["id"] for row in few[-1][name] if row["id"] is not None) for name in few[-1]}
+    ids = {name: next(row["id"] for row in few[-1][name] if row["id"] is not None) for name in "abc" if name in few[-1]}
     pair = [word for name in "ab" for word in (f"--{name}", f"id={ids[name]}")]
-    alone = [["--c", f"id={ids['c']}"]] if "c" in ids and request.param != "metadata" else []
+    alone = [["--c", f"id={ids['c']}"]] if "c" in ids else []
     return Forgery(base, [pair, *alone])
 
 
@@ -203,14 +203,21 @@ class Opened:
 
 EVENTS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "socket.connect")
 opened = Opened()
-ALLOWED = ("/proc/", sys.prefix, sys.base_prefix, str(Path(cli.__file__).parent), "/usr/share/zoneinfo")
+ALLOWED = (
+    "/proc/",
+    "/sys/fs/cgroup/",
+    sys.prefix,
+    sys.base_prefix,
+    str(Path(cli.__file__).parent),
+    "/usr/share/zoneinfo",
+)
 
 
 def command(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Run a command; return what it prints. It succeeds, or fails with a sentence."""
     code = cli.main(words)
     out, err = capsys.readouterr()
-    assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1)
+    assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1), err
     return [out, err]
 
 

@@ -39,12 +39,12 @@ def value_at(values: pa.Array, at: int) -> Any:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """Return a value's repr, cut off after `limit` characters.
+    """Return a value's repr on one line, cut off after `limit` characters.
 
     >>> shorten("a" * 9, limit=4)
     "'aaa…"
     """
-    text = repr(value)
+    text = " ".join(map(str.strip, repr(value).splitlines()))  # the repr of a schema, say, has several lines
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

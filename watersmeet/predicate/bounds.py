@@ -21,7 +21,7 @@ from watersmeet.arguments import DAY
 from watersmeet.predicate.conditions import prefix_of
 from watersmeet.predicate.expr import Expr, strict_expr
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
-from watersmeet.predicate.numeric import NumericLeaf, Number, NumericOperation, is_numeric, leaf_of
+from watersmeet.predicate.numeric import Number, NumericLeaf, NumericOperation, is_numeric, leaf_of
 from watersmeet.predicate.source import EvaluatedConstant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DATETIME, DOUBLE, INTEGRAL, NUMERIC, STRING, Kind, common_type

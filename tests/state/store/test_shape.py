@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
+import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateError
@@ -106,3 +107,10 @@ def test_what_does_not_fit_together_is_one_sentence() -> None:
     for kind in (StateError, FileNotFoundError):
         with pytest.raises(kind, match="as it is"), consistent("/x"):
             raise kind("as it is")
+
+
+def test_a_misfit_is_one_line() -> None:
+    """Objects are built from a document's inner parts before its outer ones are checked; schemas show as two lines."""
+    with pytest.raises(Misfit) as raised:
+        check({"a": pa.schema([("id", pa.int64()), ("x", pa.int64())])}, Thing)
+    assert "id: int64 x: int64" in str(raised.value)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.numeric import NumericLeaf, Number, NumericComparison
+from watersmeet.predicate.numeric import Number, NumericComparison, NumericLeaf
 
 Array = NDArray[Any]
 
