@@ -11,7 +11,7 @@ PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 # Where random tests of joins are, which try the more the longer they may.
 SEARCHED := $(addprefix tests/,batch metadata placement ordering adapt runtime spilling)
 BENCHES := $(addprefix joins/,band3 images3 placements orders auto similarity) \
-  $(addprefix system/,overhead state adaptation decisions cost_model latency)
+  $(addprefix system/,overhead state kernel adaptation decisions cost_model latency)
 PAPERS := diffusion/comparison mjoin/figures spilling/figures
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
