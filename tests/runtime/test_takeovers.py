@@ -57,6 +57,8 @@ pytestmark = pytest.mark.long
 DRIVERS = 4
 BATCHES = 4
 SEEDS = 240
+MOMENTS = 190
+"""A driver that does it all has a few more steps."""
 OPTIONS: dict[str, Sequence[Any]] = {
     "kind": ("local", "object", "rename"),
     "output": ("files", "staged", "partitioned"),
@@ -123,6 +125,22 @@ class Drivers:
             self._waiting[self.rng.choice(threads)].set()
         else:
             self._idle.set()
+
+
+@dataclass
+class Sleeping(Drivers):
+    """A driver that is suspended at one of its steps until another one has worked to its end."""
+
+    moment: int = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.moment and self.begin is not None:
+            own = self._waiting[threading.current_thread()]
+            own.clear()
+            self.begin()
+            [*self._waiting.values()][-1].set()
+            own.wait()
 
 
 @dataclass(frozen=True)
@@ -458,6 +476,23 @@ def test_of_suspended_drivers_one_history_counts(
             raise error
         case.check()
     assert not [record.message for record in caplog.records if "rows are lost" in record.message]
+
+
+@pytest.mark.parametrize("kind", OPTIONS["kind"])
+@pytest.mark.parametrize("moment", one_in(10, range(2, MOMENTS, 5)))
+def test_a_driver_that_sleeps_while_another_one_does_it_all(
+    tmp_path: Path, moment: int, kind: Kind, staged: Callable[[Case], Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "SNAPSHOT_EVERY", 2)
+    case = Case(ONE, tmp_path, 100, kind, OPTIONS["output"][moment % 3], final=moment % 2 == 0)
+    case.drivers = Sleeping(case.rng, 1.0, case.begin, moment=moment)
+    with limited(**MERGING):
+        staged(case).begin()
+        case.drivers.play()
+        for error in case.failures:
+            raise error
+        assert case.begun == 2
+        case.check()
 
 
 def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ dice choose before each batch, -2 for Auto), exchange, master, die ([step, how o
 there] or null), pause (the same, but it is suspended there), expires (seconds until a lease may be taken over), skew
 (seconds that the clock is wrong by), full (how many files may be written until the disk is full), at (the URL of a
 folder for the checkpoints and outputs, by default the same folder), settings (more of Spark's), spill (what the hot
-state may take, with which policy, or null).
+state may take, with which policy, or null), final (whether everything is closed for good).
 
 The steps are those of `BatchRunner.after`, and `publishing`: the lease was looked at, and a manifest is about to be
-written.
+written. A program may also be suspended before those of `RARE_STEPS`.
 """
 
 import errno
@@ -29,8 +29,12 @@ from tests.batch.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.checkpoint import lease
+from watersmeet.spark.output.files import Folder
 from watersmeet.spark.run.batch import BatchRunner
+from watersmeet.state.manifest import claim as claims
 from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest import rounds
+from watersmeet.state.manifest.generations import Fence
 from watersmeet.state.store.store import Store
 from watersmeet.testing.oracle import Count, Sliding, Stream
 
@@ -41,6 +45,16 @@ CASE = Case(
     lambda a, b, c: a["x"] < b["x"] and abs(b["x"] - c["x"]) < 2,
 )
 SELECT = "a.id AS a, b.id AS b, c.id AS c"
+
+
+RARE_STEPS: dict[str, tuple[Any, str]] = {
+    "claim": (claims, "_publish"),
+    "fence": (Fence, "publish"),
+    "sweep": (BatchRunner, "sweep"),
+    "withdraw": (Folder, "withdraw"),
+    "intent": (rounds, "write_intent"),
+}
+"""Steps that a run takes once, by what does them."""
 
 
 def session(
@@ -143,6 +157,8 @@ def run(folder: Path, spec: dict[str, Any]) -> None:
     steps = Steps(spec["pause"], pause) if "pause" in spec else Steps(spec.get("die"))
     BatchRunner.open = steps.watching(BatchRunner.open)  # type: ignore[method-assign,assignment]
     manifests.publish = steps.before("publishing", manifests.publish)
+    for step, (owner, name) in RARE_STEPS.items() if "pause" in spec else ():
+        setattr(owner, name, steps.before(step, getattr(owner, name)))
     spark = session(spec.get("master", "local[2]"), folder, settings=spec.get("settings", {}))
     queries = started(spark, folder, spec)
     print("started", flush=True)
@@ -163,6 +179,7 @@ def started(spark: SparkSession, folder: Path, spec: Mapping[str, Any]) -> list[
         joined.writeStream.format(format)
         .option("checkpointLocation", f"{at}/checkpoint-{format}")
         .option("exchange", spec["exchange"])
+        .option("final", spec.get("final", False))
         .trigger(availableNow=True)
         .start(f"{at}/out-{format}")
         for format in spec["formats"]

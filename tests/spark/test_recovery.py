@@ -11,6 +11,10 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import Batches, Case, cuts, expected, frames, join_of, results, run, side_ids, through, write
 from tests.spark.harness import table as to_table
+from watersmeet.spark.api import writer
+from watersmeet.spark.checkpoint import lease as leases
+from watersmeet.spark.checkpoint.lease import Lease
+from watersmeet.state.store.store import Store
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream
 
@@ -281,6 +285,25 @@ def test_a_checkpoint_of_sparks_own_query_is_refused(spark: SparkSession, tmp_pa
     with pytest.raises(wm.StateError, match=r"Spark has finished batch 0, but the newest state is missing"):
         run(writer, tmp_path)
     assert not (tmp_path / "checkpoint" / "watersmeet").exists() and not (tmp_path / "out").exists()
+
+
+def test_state_is_looked_at_again_under_the_lease(
+    spark: SparkSession, ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[!] A fence from the first batch on would void whatever comes back."""
+
+    def take_late(store: Store) -> Lease:
+        lease = leases.take(store)
+        store.remove(store.names("manifests"))
+        return lease
+
+    monkeypatch.setattr(writer, "take", take_late)
+    with pytest.raises(wm.StateError, match=r"Spark has finished batch 2, but the newest state is missing"):
+        _again(spark, ran, tmp_path, lambda checkpoint: None)
+    fences = tmp_path / "checkpoint" / "watersmeet" / "fences"
+    assert [path.name for path in fences.iterdir()] == [
+        path.name for path in (ran / "checkpoint" / "watersmeet" / "fences").iterdir()
+    ]
 
 
 def test_a_restart_sweeps_what_crashes_left(spark: SparkSession, ran: Path, tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ class Store:
         """List the drafts that lie directly under the root, where the documents of the query are."""
         if self.local is None:
             system, full = self.remote("")
-            names = [info.base_name for info in system.get_file_info(pafs.FileSelector(full, allow_not_found=True))]
+            selector = pafs.FileSelector(full.rstrip("/"), allow_not_found=True)
+            names = [info.base_name for info in system.get_file_info(selector)]
         else:
             names = next((files for _, _, files in os.walk(self.local)), [])
         return [name for name in names if name.endswith(DRAFT)]
