@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 from tests.batch.test_engine import strategies_of
-from tests.budget import search
+from tests.budget import one_in, search
 from watersmeet.placement import Central, Hash, Strategy
 from watersmeet.predicate.model import Dialect, Gap
 from watersmeet.predicate.parse import parse_where
@@ -139,7 +139,7 @@ def test_what_conditions_close_is_what_has_no_partner(case: dict[str, Any]) -> N
         assert before_the_end(run.results) == wanted
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.text)
+@pytest.mark.parametrize("form", one_in(2, FORMS), ids=lambda form: form.text)
 def test_results_without_a_partner_come_and_state_goes(form: Form, tmp_path: Path) -> None:
     """Every form closes: nothing waits for the end of the streams."""
     rows = [[(n, 20 * b + t, b % 2 if n == "a" else 0) for n in "ab" for t in range(20)] for b in range(8)]

@@ -47,7 +47,7 @@ IN_PROCESS_RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(5, IN_PROCESS_RUNS))
+@pytest.mark.parametrize("name", one_in(17, IN_PROCESS_RUNS))
 def test_in_one_process(name: str, tmp_path: Path) -> None:
     backend, case, strategy = IN_PROCESS_RUNS[name]
     check(backend, CASES[case], STRATEGIES[strategy], tmp_path, None)
@@ -68,7 +68,7 @@ SPARK_RUNS = {f"{backend}, {case}": (backend, case) for case in CASES for backen
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", one_in(7, SPARK_RUNS))
+@pytest.mark.parametrize("name", one_in(11, SPARK_RUNS))
 def test_through_spark(name: str, tmp_path: Path, spark: SparkSession) -> None:
     backend, case = SPARK_RUNS[name]
     check(backend, CASES[case], STRATEGIES["PSP"], tmp_path, spark)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
+from tests.budget import one_in
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.placement import Central, Hash
@@ -117,7 +118,7 @@ SIZE, LONG, MOST = 16, 1000, 5000
         ("(above(a.x, b.x) OR a.t < b.t) AND a.x = b.x", SIZE - 1),
     ],
 )
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 def test_blocks_are_cut_by_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, results: int, scans: dict[str, Any], exchange: str
 ) -> None:

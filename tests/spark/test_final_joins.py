@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark import processes
 from tests.spark.final_join import CASE, started
 from tests.spark.harness import cuts, frames, join_of, run, through, write
@@ -19,7 +20,7 @@ CLOSED = r"checkpoint at .* was closed for good with option\('final', True\) .* 
 
 
 @through("driver")
-@pytest.mark.parametrize("how", ["left", "anti"])
+@pytest.mark.parametrize("how", one_in(2, ["left", "anti"]))
 def test_a_join_that_is_closed_for_good(
     spark: SparkSession,
     tmp_path: Path,

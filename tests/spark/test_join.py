@@ -224,7 +224,7 @@ PLACEMENTS: dict[str, tuple[Strategy, str]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("ATR", "Auto") else pytest.mark.slow) for name in PLACEMENTS]
+    "name", [pytest.param(name, marks=() if name == "Auto" else pytest.mark.slow) for name in PLACEMENTS]
 )
 def test_every_placement_gives_the_oracles_results(spark: SparkSession, tmp_path: Path, name: str) -> None:
     strategy, order = PLACEMENTS[name]

@@ -98,7 +98,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("statement", one_in(6, STATEMENTS))
+@pytest.mark.parametrize("statement", one_in(12, STATEMENTS))
 def test_static_frames_give_what_spark_gives(spark: SparkSession, inputs: Any, statement: str) -> None:
     found = wm.sql(statement.format(WINDOW), inputs, time="ts").toDF().collect()
     assert Counter(map(str, found)) == Counter(map(str, spark.sql(statement.format("")).collect()))

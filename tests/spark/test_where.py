@@ -3,6 +3,7 @@
 import runpy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def sparks(frames: tuple[DataFrame, DataFrame]) -> dict[str, list[tuple[int, int
     return {where: sorted((r["a"], r["b"]) for r in rows if r[f"c{at}"]) for at, where in enumerate(PLAIN)}
 
 
-@pytest.mark.parametrize("where", one_in(2, PLAIN))
+@pytest.mark.parametrize("where", one_in(5, PLAIN))
 def test_conditions_mean_what_they_do_in_spark(
     frames: tuple[DataFrame, DataFrame], sparks: dict[str, list[tuple[int, int]]], where: str
 ) -> None:
@@ -216,7 +217,7 @@ GUARDED = [
 ]
 
 
-@pytest.mark.parametrize("where", one_in(2, GUARDED))
+@pytest.mark.parametrize("where", one_in(4, GUARDED))
 def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], where: str) -> None:
     first, *others = where.split(" AND ") if " OR " not in where else [where]
     guarded = " AND ".join([*reversed(others), first]) if where.startswith(("1 /", "element", "filter")) else where
@@ -250,8 +251,7 @@ def keys(spark: SparkSession) -> list[DataFrame]:
     ]
 
 
-@pytest.mark.parametrize("untrusted", [False, True])
-@pytest.mark.parametrize("call", MAPS)
+@pytest.mark.parametrize(("call", "untrusted"), one_in(5, product(MAPS, [False, True])))
 def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame], call: str, untrusted: bool) -> None:
     """[!] What makes maps in Spark keeps what it was given before it raised."""
     a, c = ("ascii('a')", "ascii('c')") if call == "transform_keys" else ("'a'", "'c'")
@@ -271,7 +271,7 @@ def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame],
         joined([pairs, keys[1]], where, untrusted=untrusted).toDF().collect()
 
 
-@pytest.mark.parametrize("untrusted", [False, True])
+@pytest.mark.parametrize("untrusted", one_in(2, [False, True]))
 def test_a_map_whose_values_cannot_be_computed_does_no_harm_to_others(keys: list[DataFrame], untrusted: bool) -> None:
     """[!] Where Spark computes values one by one, the first is in the builder when the second raises."""
     made = "transform(array(a.n), n -> cardinality(map_filter(map('p', n, 'q', 6 div (n - 2)), (k, v) -> v < 0)))[0]"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.budget import one_in
 from tests.spilling.hand import Hand, at_times, everything, in_stream
 from tests.spilling.test_spill_marks import assert_young
 from tests.spilling.test_state import row, run_of
@@ -63,7 +64,7 @@ def live(run: Run) -> set[tuple[int, int]]:
         (240, 60, (180, 60), 1),
     ],
 )
-@pytest.mark.parametrize("spilled", [0, 1])
+@pytest.mark.parametrize("spilled", one_in(2, [1, 0]))
 def test_1_windows_are_those_of_their_definition(
     tmp_path: Path, size: int, step: int, times: tuple[int, int], results: int, spilled: int
 ) -> None:
@@ -98,7 +99,7 @@ def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> Non
     assert live(run) == {(0, 61), (1, 61), (0, 62), (1, 62)}
 
 
-@pytest.mark.parametrize(("size", "step"), [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)])
+@pytest.mark.parametrize(("size", "step"), one_in(2, [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)]))
 def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
     window = Hopping(size, step)
     runs = [run_of(tmp_path / name, window, window) for name in ("with", "without")]

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import strategies_of
-from tests.budget import search
+from tests.budget import one_in, search
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Dialect
@@ -240,7 +240,7 @@ def steady(plan: Any, batches: int, **how: Any) -> dict[str, Any]:
     return {"batches": [rows] * batches, "lulls": [False] * batches, "extremes": {}, **how}
 
 
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 @pytest.mark.parametrize("plan", ["linear", "bushy"])
 def test_hashed_joins(tmp_path: Path, plan: str, exchange: str) -> None:
     run = watched(PLANS[plan], str(tmp_path), traced=True)
