@@ -87,7 +87,8 @@ def test_a_query_that_was_stopped_is_closed_by_the_start_that_reads_everything(
     assert seen[-1] == len(CASE.batches) and sorted({*seen}) == [*range(len(CASE.batches) + 1)]
 
 
-@pytest.mark.parametrize("step", ["sink", pytest.param("manifest", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["sink", "manifest"])
 def test_a_kill_in_the_final_round_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path, step: str) -> None:
     """Before its manifest, or between that and the delivery of its files."""
     write(tmp_path / "in", CASE.batches)

@@ -293,7 +293,7 @@ def named(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any
     return made
 
 
-@through("local")
+@through()
 def test_auctions_bids_and_payments_by_uuid(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     key, ends = oracle.UniqueKey(("auction",)), oracle.PunctuationFlag("end", {"auction": "auction"})
     keys = {"constraints": [wm.key("auction")]}
@@ -339,7 +339,8 @@ def lives(batches: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("every", "remember"), [pytest.param(1, None, marks=pytest.mark.slow), (4, "30 seconds")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "remember"), [(1, None), (4, "30 seconds")])
 def test_state_stays_small_without_a_window(
     spark: SparkSession, tmp_path: Path, every: int, remember: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -245,6 +245,7 @@ def test_static_frames_by_values_of_all_kinds(spark: SparkSession) -> None:
     assert join.why(a=values | {"tags": []}).tuples[0].fate == "never arrived"
 
 
+@pytest.mark.slow
 def test_static_frames_with_count_windows_and_a_third_stream(static: dict[str, DataFrame]) -> None:
     inputs = {"a": static["a"], "b": static["b"], "c": static["a"]}
     streams = [wm.stream(name, frame, time="ts", window=wm.count(2)) for name, frame in inputs.items()]
