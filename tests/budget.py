@@ -23,6 +23,10 @@ def search(examples: int) -> settings:
 FEW = search(7)
 
 
-def one_in(every: int, values: Iterable[Any]) -> list[Any]:
-    """Return values for a test's parameter: all of them in the slow suite, one in so many in the quick one as well."""
-    return [v if at % every == 0 else pytest.param(v, marks=pytest.mark.slow) for at, v in enumerate(values)]
+def one_in(every: int, values: Iterable[Any], unpack: bool = False) -> list[Any]:
+    """Return values for a test's parameter: all of them in the slow suite, one in so many in the quick one as well.
+
+    With `unpack`, each value is a tuple, for a test of several parameters.
+    """
+    rows = [value if unpack else (value,) for value in values]
+    return [pytest.param(*row, marks=pytest.mark.slow if at % every else ()) for at, row in enumerate(rows)]

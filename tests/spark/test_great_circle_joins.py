@@ -51,6 +51,7 @@ def join_of(places: Any, where: str) -> Any:
             (FIELDS, "b.at.lat"),
             (COSINES, "sin(radians(b.lat))"),
         ],
+        unpack=True,
     ),
     ids=["haversine", "radians", "fields", "cosines"],
 )

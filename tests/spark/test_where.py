@@ -251,7 +251,7 @@ def keys(spark: SparkSession) -> list[DataFrame]:
     ]
 
 
-@pytest.mark.parametrize(("call", "untrusted"), one_in(5, product(MAPS, [False, True])))
+@pytest.mark.parametrize(("call", "untrusted"), one_in(5, product(MAPS, [False, True]), unpack=True))
 def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame], call: str, untrusted: bool) -> None:
     """[!] What makes maps in Spark keeps what it was given before it raised."""
     a, c = ("ascii('a')", "ascii('c')") if call == "transform_keys" else ("'a'", "'c'")

@@ -99,7 +99,7 @@ def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> Non
     assert live(run) == {(0, 61), (1, 61), (0, 62), (1, 62)}
 
 
-@pytest.mark.parametrize(("size", "step"), one_in(2, [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)]))
+@pytest.mark.parametrize(("size", "step"), one_in(2, [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)], unpack=True))
 def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
     window = Hopping(size, step)
     runs = [run_of(tmp_path / name, window, window) for name in ("with", "without")]
