@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-_TIMES = float(os.environ.get("SEARCH", "0.4"))
+_TIMES = float(os.environ.get("SEARCH", "0.25"))
 
 
 def search(examples: int) -> settings:
-    """Return the settings of a test that tries so many examples, times SEARCH: two in five of them in the suite."""
+    """Return the settings of a test that tries so many examples, times SEARCH: a quarter of them in the suite."""
     return settings(
         max_examples=max(2, round(examples * _TIMES)),
         deadline=None,

@@ -308,7 +308,7 @@ def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
     assert told[4] == told[3] | {((2, None), 41): 1}
 
 
-@pytest.mark.parametrize("how", one_in(3, ["left", "semi", "anti", "full"]))
+@pytest.mark.parametrize("how", one_in(4, ["left", "semi", "anti", "full"]))
 def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str) -> None:
     rows = [[(n, 20 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
     run, wanted = run_case(plain_case(how, rows), str(tmp_path))

@@ -73,7 +73,7 @@ def store(folder: Path) -> set[str]:
     }
 
 
-@through("local")
+@through()
 def test_payments_go_once_their_auction_is_over(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -156,7 +156,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", one_in(2, KINDS.values()), ids=KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS.values()), ids=KINDS)
 def test_every_constraint_and_type(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     case = Case(
         [stream("a", kind.theirs[0]), stream("b", kind.theirs[1])],

@@ -33,7 +33,7 @@ def case_of(seed: int, names: str = "ab", strategy: Any = None, batches: int = 5
 TIGHT = wm.Spill(memory=1, partitions=4, policy="local", oldest="1 hour")
 
 
-@through("shuffle")
+@through()
 def test_all_that_is_owed_is_paid_before_availableNow_ends(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     case = case_of(1)
     harness.write(tmp_path / "in", case.batches)

@@ -253,6 +253,7 @@ def test_what_a_statement_cannot_ask(inputs: Any) -> None:
             wm.sql(statement.format(WINDOW), inputs, time="ts")
 
 
+@pytest.mark.slow
 def test_why_looks_at_a_full_join_from_the_stream_that_is_asked_about(inputs: Any) -> None:
     a, b = (wm.stream(name, inputs[name], time="ts") for name in "ab")
     join = wm.join(a, b, where="a.k = b.k", how={"b": "full"})

@@ -281,6 +281,7 @@ def test_optional_static_frames(static: dict[str, DataFrame], how: str) -> None:
     assert join.why(b={"id": 14}).joined == (how != "anti")
 
 
+@pytest.mark.slow
 def test_an_optional_table_and_two_required_streams(spark: SparkSession, static: dict[str, DataFrame]) -> None:
     zones = spark.sql("SELECT * FROM VALUES ('k', 1), ('z', 2), ('k', 3) AS t(zone, number)")
     streams = [wm.stream(name, static[name], time="ts", window="10 seconds") for name in "ab"]
