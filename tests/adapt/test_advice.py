@@ -83,6 +83,7 @@ def states() -> st.SearchStrategy[StateView]:
     return joins
 
 
+@pytest.mark.long
 @search(40)
 @given(
     states(),

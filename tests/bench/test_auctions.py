@@ -60,6 +60,7 @@ def test_a_long_run_is_judged_once_it_has_settled() -> None:
     assert "5 batches" in missed[0] and "1.40" in missed[1] and "1.25" in missed[2]
 
 
+@pytest.mark.long
 def test_batches_stand_beside_those_without_metadata(tmp_path: Path) -> None:
     rows = by_batch(run_of(3), [50, 60, 0], run_of(2, live=80))
     assert [row["ratio"] for row in rows] == [1.2, 1.0, 60.0]

@@ -53,6 +53,7 @@ def test_in_one_process(name: str, tmp_path: Path) -> None:
     check(backend, CASES[case], STRATEGIES[strategy], tmp_path, None)
 
 
+@pytest.mark.long
 def test_what_travels_counts_alike(tmp_path: Path) -> None:
     """Join orders and Auto learn from these figures: an exchange that leaves them out would stop them from learning."""
     case = next(case for case in CASES.values() if len(case.names) > 2 and not case.how)

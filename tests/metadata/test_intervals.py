@@ -37,6 +37,7 @@ def said(low: int, high: int) -> dict[str, Any]:
     return {"id": high, "k": low, "end": True}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "low", "high"),
     [

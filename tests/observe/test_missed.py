@@ -179,6 +179,7 @@ def reported(run: Run, texts: Any) -> dict[tuple[str, tuple[str, ...]], list[Any
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN, {}], ids=["scans", "pairs", "free"])
 @pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 @pytest.mark.parametrize("conjuncts", [TOGETHER, BOUNDED], ids=["together", "bounded"])
@@ -195,6 +196,7 @@ def test_where_pairs_are_few_all_are_found(
     assert {(stream, text) for stream, texts in reported_misses for text in texts} == set(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_are_shown_than_asked_for(tmp_path: Path, most: int) -> None:
     run, arrivals = run_of(tmp_path, " AND ".join(BOUNDED), near_misses=most), rows(2, 400)
@@ -212,6 +214,7 @@ def without(progress: Any) -> Any:
     return tests, costs, progress["hops"], progress["outputRows"], progress["hints"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN], ids=["scans", "pairs"])
 @pytest.mark.parametrize("exchange", one_in(2, ["shuffle", "local"]))
 def test_nothing_else_changes(tmp_path: Path, forced: dict[str, Any], exchange: str) -> None:
@@ -282,6 +285,7 @@ def test_how_many_pairs_are_looked_at(tmp_path: Path, pairs: int, least: int, mo
         assert hop["inTime"] > 96 and least <= len(misses) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [0, 2, 1 << 20])
 def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked: int) -> None:
     where, arrivals, counts = "a.x * b.x < 20 AND alike(a.x, b.x)", rows(5, 100, nulls=0.0), []
@@ -304,6 +308,7 @@ def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked:
 # -- what may go wrong
 
 
+@pytest.mark.long
 def test_a_pair_for_which_a_conjunct_raises_is_none(tmp_path: Path) -> None:
     where = "a.n <> b.n AND 1 / (a.n - b.n) > 0 AND picky(a.n, b.n)"
     run, arrivals = run_of(tmp_path, where), rows(6, 60, nulls=0.0)
@@ -439,6 +444,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(40)
 @given(case=cases())
 def test_near_misses_are_those_of_the_oracle(case: dict[str, Any]) -> None:

@@ -383,6 +383,7 @@ def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -
     assert [p["changes"]["master"] for p in run.progress if "master" in p["changes"]] == [["a", "b"], ["b", "c"]]
 
 
+@pytest.mark.long
 def test_rates_that_change_make_another_stream_the_master(tmp_path: Any) -> None:
     def name(batch: int, t: int) -> str:
         return ("aaab" if batch < 3 else "bbba")[t % 4] if t % 9 else "c"

@@ -175,6 +175,7 @@ def test_slices_are_as_short_as_their_rows_allow() -> None:
     assert length(100, None) == LONGEST_SLICE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("nodes", "batch"), one_in(3, [(4, 50), (4, 10), (3, 100)], unpack=True))
 def test_the_busiest_node_looks_at_little_more_pairs_than_the_mean(
     nodes: int, batch: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def rows_of(*sizes: int, text: str = "") -> list[tuple[int, dict[str, Any]]]:
     return [(s, {"id": n, "ts": n, "x": n, "t": f"{text}{n}"}) for s, size in enumerate(sizes) for n in range(size)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "sizes", "results"),
     [
@@ -106,6 +107,7 @@ def test_a_scan_that_raises_says_so() -> None:
 SIZE, LONG, MOST = 16, 1000, 5000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scans", [ALWAYS_SCAN, NEVER_SCAN], ids=["scan", "no scan"])
 @pytest.mark.parametrize(
     ("where", "results"),

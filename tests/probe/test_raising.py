@@ -129,6 +129,7 @@ LONGS = [0, 1, 2, 3, 4, -1, -2, None, 0, 1, 2, 3, LONGEST, -LONGEST - 1, 2**62, 
 INTS = [0, 1, 2, 3, -1, None, 0, 1, 2, 2**31 - 1, -(2**31), 2**30]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", one_in(4, range(16)))
 def test_whether_a_join_raises_does_not_depend_on_access_paths(tmp_path: Path, seed: int) -> None:
     dice = Random(seed)
