@@ -17,6 +17,8 @@ PAPERS := diffusion/comparison mjoin/figures spilling/figures
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
+# Where Python is told to keep nothing that it compiles, each process of a test run would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench papers docs lock clean
 

@@ -74,6 +74,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "tests.spark.warm_daemon")
         .config("spark.sql.streaming.checkpointFileManagerClass", FAST_CHECKPOINTS)
         .config("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         .getOrCreate()

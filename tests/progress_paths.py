@@ -1,6 +1,7 @@
 """What `progress` may contain, by the table of its fields."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from docs.progress_fields import FIELDS
@@ -32,6 +33,7 @@ def _unknown_key(value: Any, path: str, key: str) -> Iterator[str]:
         yield from _unknown(value, known)
 
 
+@cache
 def _children(under: str) -> set[str]:
     """Return the keys that the table has right below a path."""
     below = {path.removeprefix(under) for path in FIELDS if path.startswith(under)}

@@ -82,6 +82,7 @@ def states() -> st.SearchStrategy[StateView]:
     return joins
 
 
+@pytest.mark.long
 @search(40)
 @given(
     states(),

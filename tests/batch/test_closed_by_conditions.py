@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 from tests.batch.test_engine import strategies_of
-from tests.budget import search
+from tests.budget import one_in, search
 from watersmeet.placement import Central, Hash, Strategy
 from watersmeet.predicate.model import Dialect, Gap
 from watersmeet.predicate.parse import parse_where
@@ -131,6 +131,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(40)
 @given(cases())
 def test_what_conditions_close_is_what_has_no_partner(case: dict[str, Any]) -> None:
@@ -139,7 +140,8 @@ def test_what_conditions_close_is_what_has_no_partner(case: dict[str, Any]) -> N
         assert before_the_end(run.results) == wanted
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.text)
+@pytest.mark.long
+@pytest.mark.parametrize("form", one_in(2, FORMS), ids=lambda form: form.text)
 def test_results_without_a_partner_come_and_state_goes(form: Form, tmp_path: Path) -> None:
     """Every form closes: nothing waits for the end of the streams."""
     rows = [[(n, 20 * b + t, b % 2 if n == "a" else 0) for n in "ab" for t in range(20)] for b in range(8)]
@@ -159,6 +161,7 @@ def test_a_window_that_is_too_short_would_lose_results(tmp_path: Path) -> None:
     assert before_the_end(run.results) != wanted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("raises", [False, True])
 def test_buckets_let_the_state_of_inner_joins_go(tmp_path: Path, raises: bool) -> None:
     """Not where a condition may raise: what is gone can't be asked."""

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 
 from tests.batch.extremes import EXTREMES
@@ -74,6 +75,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(20)
 @given(case=cases())
 def test_joins_of_extreme_doubles(case: dict[str, Any]) -> None:

@@ -54,6 +54,7 @@ def assert_closed(run: Run) -> None:
     assert unneeded(run.store, state) == set()
 
 
+@pytest.mark.long
 @search(25)
 @given(case=st.one_of(cases(), cases_with_tables(), steady()))
 @example(plain_case("left", [*TWINS, []], twins=True))
@@ -118,6 +119,7 @@ def test_joins_within_are_closed_along(tmp_path: Path, exchange: str) -> None:
         step_within(run, 4, exchange)
 
 
+@pytest.mark.long
 @search(20)
 @given(case=test_engine.cases(), dice=dice_of)
 def test_what_is_owed_is_paid_first(case: dict[str, Any], dice: Dice) -> None:

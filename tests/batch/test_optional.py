@@ -14,7 +14,7 @@ from hypothesis import example, given
 
 from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, SCHEMA, _and, _band, _eq, _lt, near, strategies_of
-from tests.budget import search
+from tests.budget import one_in, search
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import GIVEN_ORDER
 from watersmeet.errors import PredicateError
@@ -202,6 +202,7 @@ def plain_case(how: str, batches: list[Any], *, twins: bool = False, strategy: A
 TWINS = [[("b", 5, 1.0, "p")] * 3 + [("a", 5, 1.0, "p")] * 2, [("b", 6, 1.0, "p")] * 2, [("a", 7, 1.0, "p")]]
 
 
+@pytest.mark.long
 @search(25)
 @given(case=steady())
 def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
@@ -250,6 +251,7 @@ def cases_with_tables(draw: st.DrawFn) -> dict[str, Any]:
     return with_tables(case, set(draw(st.lists(st.sampled_from([*case["how"]]), min_size=1))) - {kept})
 
 
+@pytest.mark.long
 @search(20)
 @given(case=cases_with_tables())
 @example(with_tables(plain_case("anti", [[("b", 0, 1.0, "p"), ("a", 0, 1.0, "q")], [("a", 90, 1.0, "p")]]), {"b"}))
@@ -310,7 +312,8 @@ def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
     assert told[4] == told[3] | {((2, None), 41): 1}
 
 
-@pytest.mark.parametrize("how", ["left", "semi", "anti", "full"])
+@pytest.mark.long
+@pytest.mark.parametrize("how", one_in(4, ["left", "semi", "anti", "full"]))
 def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str) -> None:
     rows = [[(n, 20 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
     run, wanted = run_case(plain_case(how, rows), str(tmp_path))
@@ -405,6 +408,7 @@ def nested_cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(40)
 @given(case=nested_cases())
 def test_a_join_that_waits_for_partners_may_be_a_stream(case: dict[str, Any]) -> None:

@@ -73,6 +73,7 @@ def test_a_table_is_joined_as_the_oracle_says(case: dict[str, Any]) -> None:
         assert_alike(*run_with_tables(case, folder))
 
 
+@pytest.mark.long
 @search(60)
 @given(case=cases_with_refreshed())
 def test_a_table_is_what_it_is_in_each_batch(case: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from bench.metadata.auctions import WARM_UP_BATCHES, by_batch, judge
 from bench.metadata.plots import draw
 from bench.metadata.reference import batches, needed, outcome, reference
 from bench.metadata.run import Figures, Kind, figures, follow, start
+from tests.budget import one_in
 from watersmeet.workload import auctions, write_batches
 
 ONE = Figures(0, 100, 5, 60, 3, 2, 900, 0, 7, 70, ms=40.0, cpu_ms=20.0, purge_ms=5.0, process="driver")
@@ -65,6 +66,7 @@ def test_a_long_run_is_judged_once_it_has_settled() -> None:
     assert "5 batches" in missed[0] and "1.40" in missed[1] and "1.25" in missed[2]
 
 
+@pytest.mark.long
 def test_batches_stand_beside_those_without_metadata(tmp_path: Path) -> None:
     rows = by_batch(run_of(3), [50, 60, 0], run_of(2, live=80))
     assert [row["ratio"] for row in rows] == [1.2, 1.0, 60.0]
@@ -74,7 +76,7 @@ def test_batches_stand_beside_those_without_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ids", ["integer", "uuid"])
+@pytest.mark.parametrize("ids", one_in(2, ["uuid", "integer"]))
 def test_a_small_run_without_spark_finds_the_same(tmp_path: Path, ids: Any) -> None:
     files = tmp_path / "files"
     write_batches(auctions(2, 60, np.random.default_rng(0), bids=3, ids=ids), files)

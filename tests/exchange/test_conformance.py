@@ -47,12 +47,13 @@ IN_PROCESS_RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(5, IN_PROCESS_RUNS))
+@pytest.mark.parametrize("name", one_in(17, IN_PROCESS_RUNS))
 def test_in_one_process(name: str, tmp_path: Path) -> None:
     backend, case, strategy = IN_PROCESS_RUNS[name]
     check(backend, CASES[case], STRATEGIES[strategy], tmp_path, None)
 
 
+@pytest.mark.long
 def test_what_travels_counts_alike(tmp_path: Path) -> None:
     """Join orders and Auto learn from these figures: an exchange that leaves them out would stop them from learning."""
     case = next(case for case in CASES.values() if len(case.names) > 2 and not case.how)
@@ -68,7 +69,7 @@ SPARK_RUNS = {f"{backend}, {case}": (backend, case) for case in CASES for backen
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", one_in(7, SPARK_RUNS))
+@pytest.mark.parametrize("name", one_in(11, SPARK_RUNS))
 def test_through_spark(name: str, tmp_path: Path, spark: SparkSession) -> None:
     backend, case = SPARK_RUNS[name]
     check(backend, CASES[case], STRATEGIES["PSP"], tmp_path, spark)

@@ -40,6 +40,7 @@ def input_of(query: Query, tasks: int) -> Here:
     return Here([[blocks(query, rows[task::tasks])] for task in range(tasks)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [Central(), PSP(3), DSJ(4)])
 @pytest.mark.parametrize("tasks", [1, 4])
 def test_both_exchanges_find_the_same_and_every_node_reports(tmp_path: Path, strategy: Strategy, tasks: int) -> None:

@@ -34,6 +34,7 @@ from watersmeet.state.store.store import Store
 BIG = 2**53
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "falling", "first"),
     [

@@ -250,6 +250,7 @@ def row(number: int, k: int | None, end: bool | None = None, **more: Any) -> dic
     return dict.fromkeys(SCHEMA.names) | {"id": number, "ts": number, "k": k, "t": "p", "end": end} | more
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("inherits", [True, False])
 def test_the_state_of_the_outer_join_goes(tmp_path: Path, which: int, inherits: bool) -> None:

@@ -20,6 +20,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k",
 BATCHES = 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [Central(), PSP(2)])
 @pytest.mark.parametrize("waiting", [True, False], ids=["some wait", "all die"])
 def test_dead_rows_leave_merged_or_not(tmp_path: Path, strategy: Strategy, waiting: bool) -> None:

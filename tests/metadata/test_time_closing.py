@@ -143,6 +143,7 @@ def test_results_are_the_oracles_whatever_was_purged(case: dict[str, Any]) -> No
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_what_no_later_row_can_match_leaves(name: str, tmp_path: Path) -> None:
     condition = CONDITIONS[name]

@@ -55,6 +55,7 @@ def rows(seed: int, count: int, names: str = "ab") -> list[tuple[int, dict[str, 
     return [(at % len(names), row) for at, row in enumerate(records)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN])
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_the_figures_are_those_of_brute_force(tmp_path: Path, forced: dict[str, Any], exchange: str) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given
 from tests.batch.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.batch.scatter import Scatter
 from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of, windows_of
-from tests.budget import search
+from tests.budget import one_in, search
 from watersmeet.adapt.auto import Auto
 from watersmeet.formatting import format_time
 from watersmeet.limits import limited
@@ -181,8 +181,9 @@ def reported(run: Run, texts: Any) -> dict[tuple[str, tuple[str, ...]], list[Any
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN, {}], ids=["scans", "pairs", "free"])
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 @pytest.mark.parametrize("conjuncts", [TOGETHER, BOUNDED], ids=["together", "bounded"])
 def test_where_pairs_are_few_all_are_found(
     tmp_path: Path, forced: dict[str, Any], exchange: str, conjuncts: dict[str, PythonConjunct]
@@ -197,6 +198,7 @@ def test_where_pairs_are_few_all_are_found(
     assert {(stream, text) for stream, texts in reported_misses for text in texts} == set(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_are_shown_than_asked_for(tmp_path: Path, most: int) -> None:
     run, arrivals = run_of(tmp_path, " AND ".join(BOUNDED), near_misses=most), rows(2, 400)
@@ -214,8 +216,9 @@ def without(progress: Any) -> Any:
     return tests, costs, progress["hops"], progress["outputRows"], progress["hints"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forced", [ALWAYS_SCAN, NEVER_SCAN], ids=["scans", "pairs"])
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.parametrize("exchange", one_in(2, ["shuffle", "local"]))
 def test_nothing_else_changes(tmp_path: Path, forced: dict[str, Any], exchange: str) -> None:
     where, outcomes = "alike(a.x, b.x) AND abs(b.x - c.x) < 4 AND alike(a.x, c.x) AND 60 / (c.n + 1) > 9", []
     for most in (0, 1000):
@@ -284,6 +287,7 @@ def test_how_many_pairs_are_looked_at(tmp_path: Path, pairs: int, least: int, mo
         assert hop["inTime"] > 96 and least <= len(misses) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [0, 2, 1 << 20])
 def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked: int) -> None:
     where, arrivals, counts = "a.x * b.x < 20 AND alike(a.x, b.x)", rows(5, 100, nulls=0.0), []
@@ -306,6 +310,7 @@ def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked:
 # -- what may go wrong
 
 
+@pytest.mark.long
 def test_a_pair_for_which_a_conjunct_raises_is_none(tmp_path: Path) -> None:
     where = "a.n <> b.n AND 1 / (a.n - b.n) > 0 AND picky(a.n, b.n)"
     run, arrivals = run_of(tmp_path, where), rows(6, 60, nulls=0.0)
@@ -441,6 +446,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(40)
 @given(case=cases())
 def test_near_misses_are_those_of_the_oracle(case: dict[str, Any]) -> None:

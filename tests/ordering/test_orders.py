@@ -340,6 +340,7 @@ def test_a_learned_order_looks_at_fewer_pairs_than_the_given_one() -> None:
     assert pairs < more / 3
 
 
+@pytest.mark.long
 def test_orders_by_value_look_at_fewer_pairs_than_any_one_order() -> None:
     """Small values are common in b and rare in c, large ones the other way round; a has both."""
     rng = np.random.default_rng(7)

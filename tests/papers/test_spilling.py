@@ -96,7 +96,7 @@ def test_noise_is_told_from_a_difference(apart: list[float], said: str) -> None:
     assert figures.interval(np.array(apart)) == said
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_bench_writes_table_runs_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (common, figures):
         monkeypatch.setattr(module, "RESULTS", tmp_path)

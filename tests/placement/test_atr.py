@@ -369,6 +369,7 @@ def masters(run: Run) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:
     rows = [[("abcd"[(i * 7) % 4], 6 * b + (i * 5) % 11, 1.0, "p") for i in range(20)] for b in range(12)]
     strategies = [ATR(4, "3 us", master=(0, 1, 2)[b // 4]) for b in range(12)]
@@ -381,6 +382,7 @@ def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -
     assert [p["changes"]["master"] for p in run.progress if "master" in p["changes"]] == [["a", "b"], ["b", "c"]]
 
 
+@pytest.mark.long
 def test_rates_that_change_make_another_stream_the_master(tmp_path: Any) -> None:
     def name(batch: int, t: int) -> str:
         return ("aaab" if batch < 3 else "bbba")[t % 4] if t % 9 else "c"

@@ -181,6 +181,7 @@ def test_on_a_shared_attribute_no_partial_result_travels_after_the_first_hop(tmp
     assert sum(p["outputRows"] for p in run.progress) == expected > 0
 
 
+@pytest.mark.long
 def test_after_another_number_of_nodes_partial_results_travel_until_the_old_chunks_are_gone(tmp_path: Any) -> None:
     streams = tuple(replace(stream, window=windows.Sliding(40)) for stream in STREAMS)
     run = run_of("a.k = b.k AND b.k = c.k", str(tmp_path), streams)
@@ -192,6 +193,7 @@ def test_after_another_number_of_nodes_partial_results_travel_until_the_old_chun
     assert [p["strays"] for p in run.progress] == [0] * 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_of_a_chain_with_two_attributes_the_middle_is_kept_twice(tmp_path: Any, exchange: str) -> None:
     run = run_of("a.k = b.k AND b.x = c.x", str(tmp_path))
@@ -262,6 +264,7 @@ def equality_cases(draw: st.DrawFn) -> dict[str, Any]:
     return case
 
 
+@pytest.mark.long
 @FEW
 @given(case=equality_cases())
 def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 
 from tests.batch.scatter import Scatter
 from tests.batch.test_engine import band_case, cases, run_case, scattered
-from tests.budget import FEW
+from tests.budget import FEW, one_in
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
 from watersmeet.placement.base import Relocation
@@ -175,7 +175,8 @@ def test_slices_are_as_short_as_their_rows_allow() -> None:
     assert length(100, None) == LONGEST_SLICE
 
 
-@pytest.mark.parametrize(("nodes", "batch"), [(4, 50), pytest.param(4, 10, marks=pytest.mark.slow), (3, 100)])
+@pytest.mark.long
+@pytest.mark.parametrize(("nodes", "batch"), one_in(3, [(4, 50), (4, 10), (3, 100)], unpack=True))
 def test_the_busiest_node_looks_at_little_more_pairs_than_the_mean(
     nodes: int, batch: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

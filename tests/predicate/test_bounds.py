@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.budget import one_in
 from watersmeet.predicate.bounds import MARGIN
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
@@ -134,7 +135,7 @@ def above(one: float, two: float) -> bool:
     return not math.isnan(two) and (math.isnan(one) or one > two)
 
 
-@pytest.mark.parametrize("text", BOUNDED)
+@pytest.mark.parametrize("text", one_in(3, BOUNDED))
 def test_bounds_hold(text: str, connection: duckdb.DuckDBPyConnection) -> None:
     (conjunct,) = parse_where(text, STREAMS, [], Dialect())
     assert conjunct.bounds

@@ -142,6 +142,7 @@ def duck() -> Duck:
     return Duck(Dialect())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dialect", "turns"),
     [(Dialect(), 60), (Dialect(ansi=False), 20), (Dialect("America/New_York"), 20)],

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
+from tests.budget import one_in
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.placement import Central, Hash
@@ -46,6 +47,7 @@ def rows_of(*sizes: int, text: str = "") -> list[tuple[int, dict[str, Any]]]:
     return [(s, {"id": n, "ts": n, "x": n, "t": f"{text}{n}"}) for s, size in enumerate(sizes) for n in range(size)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "sizes", "results"),
     [
@@ -105,6 +107,7 @@ def test_a_scan_that_raises_says_so() -> None:
 SIZE, LONG, MOST = 16, 1000, 5000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scans", [ALWAYS_SCAN, NEVER_SCAN], ids=["scan", "no scan"])
 @pytest.mark.parametrize(
     ("where", "results"),
@@ -117,7 +120,7 @@ SIZE, LONG, MOST = 16, 1000, 5000
         ("(above(a.x, b.x) OR a.t < b.t) AND a.x = b.x", SIZE - 1),
     ],
 )
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 def test_blocks_are_cut_by_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, results: int, scans: dict[str, Any], exchange: str
 ) -> None:

@@ -155,6 +155,7 @@ def angles(columns: list[dict[Column, Any]]) -> NDArray[np.float64]:
         return np.asarray(2 * np.arcsin(np.sqrt(np.clip(half, 0, 1))), np.float64)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", range(len(VARIANTS)))
 def test_no_pair_within_the_limit_is_left_out(duck: Duck, at: int) -> None:
     template, radius = VARIANTS[at]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.budget import one_in
 from watersmeet.errors import PredicateError
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Column, Conjunct, Dialect, HiddenColumn
@@ -128,7 +129,8 @@ LONGS = [0, 1, 2, 3, 4, -1, -2, None, 0, 1, 2, 3, LONGEST, -LONGEST - 1, 2**62, 
 INTS = [0, 1, 2, 3, -1, None, 0, 1, 2, 2**31 - 1, -(2**31), 2**30]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", one_in(4, range(16)))
 def test_whether_a_join_raises_does_not_depend_on_access_paths(tmp_path: Path, seed: int) -> None:
     dice = Random(seed)
     names = dice.choice(["ab", "abc"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.batch.test_optional import plain_case, query_of, run_case
+from tests.budget import one_in
 from tests.metadata.test_corners import unneeded
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
 from tests.runtime.test_optional_cuts import ROWS, go
@@ -35,7 +36,7 @@ def finish(case: dict[str, Any], folder: Path, sink: Sink, moment: int, tries: i
         run.offer(protocol, BatchOffered(len(ROWS)))
 
 
-@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize("how", one_in(2, ["left", "semi", "anti"]))
 def test_cut_in_the_midst_of_the_final_round_it_goes_on(tmp_path: Path, how: str) -> None:
     case, sink, cuts = plain_case(how, ROWS), Sink(), 0
     uncut, wanted = run_case(case, str(tmp_path / "uncut"), final=True)

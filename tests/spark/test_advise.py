@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 import watersmeet as wm
+from tests.budget import one_in
 from watersmeet import cli
 from watersmeet.spark.api import samples
 from watersmeet.spark.api.advise import LONG, MOST_SECONDS, cuts
@@ -98,7 +99,7 @@ def test_a_small_sample_does_not_ask_for_many_nodes(static: dict[str, DataFrame]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.parametrize("refresh", one_in(2, [True, False]))
 def test_tables_are_looked_up_and_stay_as_they_are(
     spark: SparkSession, static: dict[str, DataFrame], refresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "watersmeet"]
 
 
-@through("local")
+@through()
 def test_a_row_from_the_year_9999_in_each_stream(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:

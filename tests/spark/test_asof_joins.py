@@ -147,6 +147,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, market: dict[str, pa.Tab
         wm.join(trades, quotes, where=where, how={"quotes": wm.asof("5 minutes")})
 
 
+@pytest.mark.slow
 def test_why_tells_which_quote_was_the_newest(spark: SparkSession, market: dict[str, pa.Table]) -> None:
     join = make_join(statics(spark, market), wm.asof(left=True))
     shown = [row for row in join.toDF().collect() if row.price is not None]

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark.harness import frames, read, run
 from watersmeet.spark.run.frames import content_hash
 from watersmeet.testing import write_batches
@@ -50,7 +51,7 @@ def hashes(spark: SparkSession, rows: list[str]) -> list[int]:
     return [row[0] for row in frame.select(content_hash(values)).collect()]
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("name", one_in(2, DIFFERENT))
 def test_different_rows_have_different_hashes(spark: SparkSession, name: str) -> None:
     found = hashes(spark, DIFFERENT[name])
     assert len(set(found)) == len(found)
@@ -82,7 +83,7 @@ def test_nothing_but_null_from_parquet(spark: SparkSession, tmp_path: Path) -> N
         assert len({row[0] for row in found}) == 2, name
 
 
-@pytest.mark.parametrize("exchange", ["driver", "local"])
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "driver"]))
 def test_the_order_of_rows_in_a_batch_changes_no_count_window(
     spark: SparkSession, tmp_path: Path, exchange: str
 ) -> None:

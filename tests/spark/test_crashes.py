@@ -66,6 +66,7 @@ def test_errors_between_any_two_steps_lose_and_double_nothing(
     assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
 
 
+@pytest.mark.slow
 def test_errors_between_any_two_steps_with_promises(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_worker_that_dies_again_ends_the_query_in_a_sentence(spark: SparkSessi
     assert results(tmp_path / "out") == expected_results()
 
 
+@pytest.mark.slow
 def test_a_function_that_takes_batches_is_not_called_again(spark: SparkSession, tmp_path: Path) -> None:
     """What it has done by then nobody knows: the next start calls it, as after any crash."""
     write(tmp_path / "in", CASE.batches)
@@ -127,6 +128,7 @@ def test_a_function_that_takes_batches_is_not_called_again(spark: SparkSession, 
     assert results(tmp_path / "out") == expected_results() and batches == [0, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_round_whose_worker_dies_is_run_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark import processes
 from tests.spark.final_join import CASE, started
 from tests.spark.harness import cuts, frames, join_of, run, through, write
@@ -21,7 +22,7 @@ CLOSED_MESSAGE = (
 
 
 @through("driver")
-@pytest.mark.parametrize("how", ["left", "anti"])
+@pytest.mark.parametrize("how", one_in(2, ["left", "anti"]))
 def test_a_join_that_is_closed_for_good(
     spark: SparkSession,
     tmp_path: Path,
@@ -88,7 +89,8 @@ def test_a_query_that_was_stopped_is_closed_by_the_start_that_reads_everything(
     assert seen[-1] == len(CASE.batches) and sorted({*seen}) == [*range(len(CASE.batches) + 1)]
 
 
-@pytest.mark.parametrize("step", ["sink", pytest.param("manifest", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["sink", "manifest"])
 def test_a_kill_in_the_final_round_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path, step: str) -> None:
     """Before its manifest, or between that and the delivery of its files."""
     write(tmp_path / "in", CASE.batches)

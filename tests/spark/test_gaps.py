@@ -175,7 +175,7 @@ CHANGES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("change", one_in(4, CHANGES), ids=lambda change: f"{change[0]} {change[1].year}")
+@pytest.mark.parametrize("change", one_in(8, CHANGES), ids=lambda change: f"{change[0]} {change[1].year}")
 def test_no_pair_for_which_a_condition_holds_is_further_apart(spark: SparkSession, change: Any) -> None:
     """Around changes of the clocks, before the epoch and on leap days."""
     name, around = change

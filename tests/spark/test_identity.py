@@ -192,7 +192,7 @@ def test_content_that_looks_alike_is_told_apart(spark: SparkSession) -> None:
     assert found(rows.repartition(4)) == ids
 
 
-@through("local")
+@through()
 def test_joins_of_joins(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     """An inner join's ids are a column like any other; the outer join's are its own."""
     write(tmp_path / "in", PAIR.batches)

@@ -73,7 +73,7 @@ def store(folder: Path) -> set[str]:
     }
 
 
-@through("local")
+@through()
 def test_payments_go_once_their_auction_is_over(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +99,7 @@ def test_payments_go_once_their_auction_is_over(
     assert set(warned) == {"Stream 'ab' has no window"}
 
 
+@pytest.mark.slow
 def test_spilling_comes_and_goes_between_two_starts(spark: SparkSession, tmp_path: Path) -> None:
     """What the inner join owes is paid before its punctuations go on, whoever pays it; in the end state is as small."""
     batches = auctions(12)

@@ -156,7 +156,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", one_in(2, KINDS.values()), ids=KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS.values()), ids=KINDS)
 def test_every_constraint_and_type(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     case = Case(
         [stream("a", kind.theirs[0]), stream("b", kind.theirs[1])],
@@ -293,7 +293,7 @@ def text_auctions(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[
     return made
 
 
-@through("local")
+@through()
 def test_auctions_bids_and_payments_by_uuid(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     key, ends = oracle.UniqueKey(("auction",)), oracle.PunctuationFlag("end", {"auction": "auction"})
     keys = {"constraints": [wm.key("auction")]}
@@ -339,7 +339,8 @@ def lives(batches: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("every", "remember"), [pytest.param(1, None, marks=pytest.mark.slow), (4, "30 seconds")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "remember"), [(1, None), (4, "30 seconds")])
 def test_state_stays_small_without_a_window(
     spark: SparkSession, tmp_path: Path, every: int, remember: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:

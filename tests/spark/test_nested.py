@@ -57,7 +57,7 @@ def _run(join: wm.Join, folder: Path, exchange: str) -> tuple[Counter[Any], list
     return Counter(tuple(row) for row in rows), query.progress
 
 
-@through("shuffle")
+@through()
 def test_a_linear_plan(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     batches = cuts(5, "abc", batches=3)
     harness.write(tmp_path / "in", batches)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_stop_in_the_middle_of_a_batch_is_quiet(tmp_path: Path) -> None:
     """[!] Spark printed 1,024 frames of a StackOverflowError, DuckDB its leaks, and batches were late for 0 seconds."""

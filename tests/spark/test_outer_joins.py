@@ -131,7 +131,7 @@ ONLY_SPARK = [
 
 
 @through("driver")
-@pytest.mark.parametrize("asked", one_in(4, product(ONLY_SPARK, HOWS)))
+@pytest.mark.parametrize("asked", one_in(7, product(ONLY_SPARK, HOWS)))
 def test_conditions_that_only_spark_can_decide(
     spark: SparkSession, tmp_path: Path, exchange: str, asked: tuple[str, How]
 ) -> None:

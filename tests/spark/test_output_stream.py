@@ -71,7 +71,7 @@ def amid_delivery(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
     monkeypatch.setattr(Mover, "move", cut)
 
 
-@pytest.mark.parametrize("written", one_in(2, FORMATS))
+@pytest.mark.parametrize("written", one_in(4, FORMATS))
 def test_a_stream_over_the_output_sees_each_result_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: tuple[str, bool]
 ) -> None:

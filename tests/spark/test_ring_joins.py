@@ -18,6 +18,7 @@ CASE = Case(
 WHERE = "a.x < b.x AND b.x < c.x"
 
 
+@pytest.mark.slow
 def test_messages_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Tuples that go one after the other take messages of their own; in waves, many share them."""
     write(tmp_path / "in", CASE.batches)

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.budget import one_in
 from watersmeet.limits import limited
 from watersmeet.spark.sql.catalyst import NodeBuilder, parse
 from watersmeet.spark.sql.value_limits import MakerLimits
@@ -100,7 +101,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize("text", LARGE)
+@pytest.mark.parametrize("text", one_in(3, LARGE))
 def test_sizes_from_columns_raise_beyond_the_limit(spark: SparkSession, text: str) -> None:
     pairs, column = guarded(spark, text)
     with pytest.raises(PySparkException, match="would make a value of more than 16,777,216 bytes"):

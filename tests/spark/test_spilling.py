@@ -33,7 +33,7 @@ def case_of(seed: int, names: str = "ab", strategy: Any = None, batches: int = 5
 TIGHT = wm.Spill(memory=1, partitions=4, policy="local", oldest="1 hour")
 
 
-@through("shuffle")
+@through()
 def test_all_that_is_owed_is_paid_before_availableNow_ends(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     case = case_of(1)
     harness.write(tmp_path / "in", case.batches)
@@ -50,6 +50,7 @@ def test_all_that_is_owed_is_paid_before_availableNow_ends(spark: SparkSession, 
     )
 
 
+@pytest.mark.slow
 def test_what_is_owed_survives_a_stop_and_is_paid_without_spill_too(spark: SparkSession, tmp_path: Path) -> None:
     case = case_of(2, batches=6)
     harness.write(tmp_path / "in", case.batches[:3])
@@ -106,7 +107,8 @@ def test_stop_can_settle_amid_batches(spark: SparkSession, tmp_path: Path) -> No
     assert results(tmp_path, case.names) == expected(case).results
 
 
-@pytest.mark.parametrize("step", one_in(4, ["sink", "job", "reports", "manifest"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["sink", "job", "reports", "manifest"])
 def test_a_round_that_is_cut_is_finished_first(spark: SparkSession, tmp_path: Path, step: str) -> None:
     case = case_of(4, "abc", wm.Hash(2), batches=5)
     harness.write(tmp_path / "in", case.batches[:3])
@@ -132,6 +134,7 @@ def test_a_round_that_is_cut_is_finished_first(spark: SparkSession, tmp_path: Pa
     assert results(tmp_path, case.names) == wanted and wanted.total() > 50
 
 
+@pytest.mark.slow
 def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
     batches = cuts(7, "abc", batches=4)
     harness.write(tmp_path / "in", batches)

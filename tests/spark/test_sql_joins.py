@@ -98,7 +98,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("statement", one_in(6, STATEMENTS))
+@pytest.mark.parametrize("statement", one_in(12, STATEMENTS))
 def test_static_frames_give_what_spark_gives(spark: SparkSession, inputs: Any, statement: str) -> None:
     found = wm.sql(statement.format(WINDOW), inputs, time="ts").toDF().collect()
     assert Counter(map(str, found)) == Counter(map(str, spark.sql(statement.format("")).collect()))
@@ -125,6 +125,7 @@ def test_as_of_joins_give_what_duckdb_gives(inputs: Any, asked: tuple[str, str])
     assert len(wanted) > 1
 
 
+@pytest.mark.slow
 def test_what_follows_an_as_of_join_does_not_choose_its_partner(spark: SparkSession) -> None:
     """Nor do windows that follow from one condition limit what the next may match."""
     rows = "SELECT 1 AS k, timestamp_seconds(1700000000 + 60 * {}) AS ts, {} AS x"
@@ -211,7 +212,7 @@ END = [{name: [{"id": -1, "ts": 1000.0 * at, "x": None, "k": None}] for name in 
 
 
 @through("driver")
-@pytest.mark.parametrize("asked", one_in(2, STREAMED))
+@pytest.mark.parametrize("asked", one_in(3, STREAMED))
 def test_a_stream_gives_what_spark_gives_of_the_whole(
     spark: SparkSession, tmp_path: Path, exchange: str, asked: str
 ) -> None:
@@ -252,6 +253,7 @@ def test_what_a_statement_cannot_ask(inputs: Any) -> None:
             wm.sql(statement.format(WINDOW), inputs, time="ts")
 
 
+@pytest.mark.slow
 def test_why_looks_at_a_full_join_from_the_stream_that_is_asked_about(inputs: Any) -> None:
     a, b = (wm.stream(name, inputs[name], time="ts") for name in "ab")
     join = wm.join(a, b, where="a.k = b.k", how={"b": "full"})

@@ -58,6 +58,7 @@ def test_state_goes_where_clocks_are_never_changed(spark: SparkSession, tmp_path
     state_goes(spark, tmp_path, where, "UTC")
 
 
+@pytest.mark.slow
 def test_state_goes_beside_tables(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of a table bring about no results, so that nothing waits for them, whether they are read again or not."""
     for name, shift in (("a", 0), ("b", SECOND // 2)):

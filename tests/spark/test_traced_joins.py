@@ -55,12 +55,13 @@ def _run(join: wm.Join, folder: Path, exchange: str) -> tuple[Counter[Any], list
     return Counter(tuple(row) for row in found.collect()), found.columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exchange", "select", "where"),
     [
-        pytest.param("driver", "structs", HERE, marks=pytest.mark.slow),
+        ("driver", "structs", HERE),
         ("local", "expressions", BY_SPARK),
-        pytest.param("shuffle", "columns", BY_SPARK, marks=pytest.mark.slow),
+        ("shuffle", "columns", BY_SPARK),
     ],
 )
 def test_results_are_the_same_and_credit_goes_to_inner_groups(

@@ -3,6 +3,7 @@
 import runpy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def sparks(frames: tuple[DataFrame, DataFrame]) -> dict[str, list[tuple[int, int
     return {where: sorted((r["a"], r["b"]) for r in rows if r[f"c{at}"]) for at, where in enumerate(PLAIN)}
 
 
-@pytest.mark.parametrize("where", one_in(2, PLAIN))
+@pytest.mark.parametrize("where", one_in(5, PLAIN))
 def test_conditions_mean_what_they_do_in_spark(
     frames: tuple[DataFrame, DataFrame], sparks: dict[str, list[tuple[int, int]]], where: str
 ) -> None:
@@ -187,12 +188,12 @@ def near(x: float, y: float) -> bool:
 
 @pytest.mark.parametrize(
     ("where", "holds"),
-    [
+    one_in(2, [
         ("near(a.n, b.n) OR regexp_like(a.s, b.p)", "abs(a.n - b.n) < 2 OR regexp_like(a.s, b.p)"),
         ("NOT (a.n <> 0 AND near(1/a.n, b.n))", "NOT (a.n <> 0 AND abs(1/a.n - b.n) < 2)"),
         ("coalesce(a.n = 0, FALSE) OR near(1/a.n, b.n)", "a.n = 0 OR abs(1/a.n - b.n) < 2"),
         ("near(length(a.s), b.n) AND a.s RLIKE b.p", "abs(length(a.s) - b.n) < 2 AND a.s RLIKE b.p"),
-    ],
+    ], unpack=True),
 )  # fmt: skip
 def test_python_predicates_among_what_spark_decides(
     frames: tuple[DataFrame, DataFrame], where: str, holds: str
@@ -216,7 +217,7 @@ GUARDED = [
 ]
 
 
-@pytest.mark.parametrize("where", one_in(2, GUARDED))
+@pytest.mark.parametrize("where", one_in(4, GUARDED))
 def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], where: str) -> None:
     first, *others = where.split(" AND ") if " OR " not in where else [where]
     guarded = " AND ".join([*reversed(others), first]) if where.startswith(("1 /", "element", "filter")) else where
@@ -250,8 +251,7 @@ def keys(spark: SparkSession) -> list[DataFrame]:
     ]
 
 
-@pytest.mark.parametrize("untrusted", [False, True])
-@pytest.mark.parametrize("call", MAPS)
+@pytest.mark.parametrize(("call", "untrusted"), one_in(5, product(MAPS, [False, True]), unpack=True))
 def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame], call: str, untrusted: bool) -> None:
     """[!] What makes maps in Spark keeps what it was given before it raised."""
     a, c = ("ascii('a')", "ascii('c')") if call == "transform_keys" else ("'a'", "'c'")
@@ -271,7 +271,7 @@ def test_a_map_that_cannot_be_made_does_no_harm_to_others(keys: list[DataFrame],
         make_join([pairs, keys[1]], where, untrusted=untrusted).toDF().collect()
 
 
-@pytest.mark.parametrize("untrusted", [False, True])
+@pytest.mark.parametrize("untrusted", one_in(2, [False, True]))
 def test_a_map_whose_values_cannot_be_computed_does_no_harm_to_others(keys: list[DataFrame], untrusted: bool) -> None:
     """[!] Where Spark computes values one by one, the first is in the builder when the second raises."""
     made = "transform(array(a.n), n -> cardinality(map_filter(map('p', n, 'q', 6 div (n - 2)), (k, v) -> v < 0)))[0]"
@@ -281,6 +281,7 @@ def test_a_map_whose_values_cannot_be_computed_does_no_harm_to_others(keys: list
     assert answers(make_join(keys, where, untrusted=untrusted).toDF()) == wanted
 
 
+@pytest.mark.slow
 def test_the_keys_of_maps_are_taken_for_the_same_as_in_spark(keys: list[DataFrame]) -> None:
     guarded = "a.id < b.id AND size(map(make_interval(0, a.id), 1, make_interval(0, b.id), 2)) = 2"
     assert answers(make_join(keys, guarded).toDF()) == by_spark(keys, "a.id < b.id")

@@ -24,6 +24,7 @@ def query_of(window: Window) -> Query:
     return Query(streams, parse_where("a.x = b.x", [(s.name, s.schema) for s in streams], (), Dialect()), "a.x = b.x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("window", "watermark", "rows"),
     [

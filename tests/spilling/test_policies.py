@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from watersmeet.metadata.constraints import FlaggedPunctuations, Pattern
 from watersmeet.placement import Hash
@@ -84,6 +85,7 @@ def test_what_a_punctuation_closed_is_paid_first_then_streams_take_turns() -> No
     assert paid == [0, 3, 2, 5, 1, 4]
 
 
+@pytest.mark.long
 def test_a_punctuation_closes_the_partition_of_its_value(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("end", pa.bool_())])
     ends = FlaggedPunctuations(3, (Pattern(2, 2, 2),))

@@ -5,6 +5,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from tests.batch.test_engine import cases, prepared
@@ -30,6 +31,7 @@ spills_of = st.builds(
 )
 
 
+@pytest.mark.long
 @search(40)
 @given(case=cases(), spill=spills_of, lulls=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_in_the_end_results_are_the_oracles(case: dict[str, Any], spill: Spill, lulls: list[bool]) -> None:

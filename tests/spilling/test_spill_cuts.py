@@ -89,11 +89,12 @@ class Start(Cuttable, TreeRun):
 
 @dataclass
 class Query:
-    """A query that is started again and again."""
+    """A query that is started again and again, and cut at every so-manieth moment."""
 
     setting: Setting
     folder: Path
     decides: Decides
+    every: int
     sink: Sink = field(default_factory=dict)
     starts: int = 0
     cuts: int = 0
@@ -118,11 +119,11 @@ class Query:
         return shown(sink)
 
     def cut(self, event: Callable[[int], BatchOffered | QuietPeriod], rows: dict[str, Any]) -> None:
-        """Run a step, cut at its first moment, at its second, and so on until it gets through."""
+        """Run a step, cut at its first moment, at a later one, and so on until it gets through."""
         number, wanted, seen = self.newest() + 1, None, list[Any]()
         if isinstance(event(0), BatchOffered):
             wanted = self.uncut(event(0), rows, f"{number}")
-        for moment in count(1):
+        for moment in count(1, self.every):
             try:
                 self.start(self.folder, self.sink, moment, self.next()).go(event(self.starts), rows)
                 break
@@ -150,10 +151,13 @@ def shown(sink: Sink) -> dict[int, Any]:
 
 @pytest.mark.parametrize("seed", one_in(6, range(6)))
 @pytest.mark.parametrize("how", one_in(2, SETTINGS), ids=["tree, dice", "dice", "marks", "tree, marks"])
-def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Shape, Decides], seed: int) -> None:
+@pytest.mark.parametrize("every", one_in(2, [7, 1]))
+def test_cut_in_the_midst_of_everything_it_goes_on(
+    tmp_path: Path, every: int, how: tuple[Shape, Decides], seed: int
+) -> None:
     shape, decides = how
     setting, batches = setting_of(shape), batches_of(shape, seed, 4)
-    query = Query(setting, tmp_path / "state", decides)
+    query = Query(setting, tmp_path / "state", decides, every)
     query.folder.mkdir()
     with limited(**MERGING):
         for at, rows in enumerate(batches):
@@ -178,13 +182,13 @@ def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Sh
         if kind == "late" and name.startswith("id_")
     )
     assert late == sum((found.late for found in expected.values()), Counter[Any]())
-    assert query.cuts > 60
+    assert query.cuts > 60 / every
 
 
 def test_a_round_that_was_begun_comes_before_any_batch(tmp_path: Path) -> None:
     """Though the start that finds it would have decided otherwise, or nothing."""
     setting, batches = setting_of(TREE), batches_of(TREE, 1, 4)
-    query = Query(setting, tmp_path / "state", BY_DICE)
+    query = Query(setting, tmp_path / "state", BY_DICE, 1)
     query.folder.mkdir()
     for at in range(3):
         start = query.start(query.folder, query.sink, NEVER, Dice(spill=1.0, pay=0.0))

@@ -118,6 +118,7 @@ def overloaded(folder: Path, spill: Spill, steps: int) -> Run:
     return run
 
 
+@pytest.mark.long
 def test_under_a_load_that_is_too_high_for_good_what_is_owed_is_paid_in_time(tmp_path: Path) -> None:
     spill = Spill(memory=1, oldest="3 seconds", interval="1 hour")
     run = run_of(tmp_path, Sliding(1000), Sliding(1000), spilling=Controller(spill))
@@ -129,6 +130,7 @@ def test_under_a_load_that_is_too_high_for_good_what_is_owed_is_paid_in_time(tmp
     assert run.progress[-1]["settled"] >= 12 - 5
 
 
+@pytest.mark.long
 def test_when_the_load_is_over_units_return_though_old_results_are_paid(tmp_path: Path) -> None:
     spill = Spill(memory=1, oldest="5 seconds", interval="1 second")
     run = overloaded(tmp_path, spill, 10)

@@ -85,6 +85,7 @@ def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, spilled: int, p
     assert run.results[(0, 1), 50] == 1 and state_of(run).settled == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("window", [oracle.Unbounded(), oracle.Sliding(1000)])
 def test_what_time_closes_waits_for_what_inner_joins_owe(tmp_path: Path, window: oracle.Window) -> None:
     """The tuple of the outer join that only earlier ones can join is dead once all of them have come."""

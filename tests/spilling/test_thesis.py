@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.budget import one_in
 from tests.spilling.hand import Hand, at_times, everything, in_stream
 from tests.spilling.test_spill_marks import assert_young
 from tests.spilling.test_state import row, run_of
@@ -52,6 +53,7 @@ def live(run: Run) -> set[tuple[int, int]]:
     return {(stream, number % 1000) for stream, number in labels(run)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "step", "times", "results"),
     [
@@ -62,7 +64,7 @@ def live(run: Run) -> set[tuple[int, int]]:
         (240, 60, (180, 60), 1),
     ],
 )
-@pytest.mark.parametrize("spilled", [0, 1])
+@pytest.mark.parametrize("spilled", one_in(2, [1, 0]))
 def test_1_windows_are_those_of_their_definition(
     tmp_path: Path, size: int, step: int, times: tuple[int, int], results: int, spilled: int
 ) -> None:
@@ -97,7 +99,8 @@ def test_2_windows_that_are_closed_but_not_processed_stay(tmp_path: Path) -> Non
     assert live(run) == {(0, 61), (1, 61), (0, 62), (1, 62)}
 
 
-@pytest.mark.parametrize(("size", "step"), [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)])
+@pytest.mark.long
+@pytest.mark.parametrize(("size", "step"), one_in(2, [(60, 80), (60, 60), (8, 3), (7, 2), (40, 90)], unpack=True))
 def test_3_nothing_stays_for_good(tmp_path: Path, size: int, step: int) -> None:
     window = Hopping(size, step)
     runs = [run_of(tmp_path / name, window, window) for name in ("with", "without")]
@@ -191,6 +194,7 @@ def test_7_an_outer_join_waits_for_results_that_hardly_any_go_to(tmp_path: Path)
     assert state_of(run).settled == 200 and {chunk.low for chunk in state_of(run).chunks.values()} == {200}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spilled", [(), (90,), (130,), (90, 130)])
 def test_8_under_disorder_the_watermark_counts(tmp_path: Path, spilled: tuple[int, ...]) -> None:
     window: Window = Hopping(60, 60)
@@ -262,6 +266,7 @@ def test_what_is_spilled_makes_room_for_what_comes_while_a_batch_runs() -> None:
     assert spilled(replace(steady, growth=2.0)) == 8  # 2 of 8 s
 
 
+@pytest.mark.long
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:
     spill = Spill(memory=1, policy="local", oldest="10 minutes")
     run = run_of(tmp_path, Sliding(1000), Sliding(1000), spilling=Controller(spill))

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from tests.batch.extremes import EXTREMES
 from tests.batch.test_engine import strategies_of
-from tests.budget import search
+from tests.budget import one_in, search
 from tests.spilling.dice import Dice
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Hash
@@ -189,6 +189,7 @@ def summed(parts: Iterable[Mapping[Any, int]]) -> Counter[Any]:
     return sum(map(Counter, parts), Counter())
 
 
+@pytest.mark.long
 @search(10)
 @given(cases())
 def test_counts_are_those_by_hand(case: dict[str, Any]) -> None:
@@ -207,6 +208,7 @@ def _by_batch(run: Run) -> dict[str, Counter[str]]:
     return {path: Counter(map(repr, rows)) for path, rows in run.within.items()}
 
 
+@pytest.mark.long
 @search(6)
 @given(cases())
 def test_nothing_else_changes(case: dict[str, Any]) -> None:
@@ -240,7 +242,8 @@ def steady(plan: Any, batches: int, **how: Any) -> dict[str, Any]:
     return {"batches": [rows] * batches, "lulls": [False] * batches, "extremes": {}, **how}
 
 
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+@pytest.mark.long
+@pytest.mark.parametrize("exchange", one_in(2, ["local", "shuffle"]))
 @pytest.mark.parametrize("plan", ["linear", "bushy"])
 def test_hashed_joins(tmp_path: Path, plan: str, exchange: str) -> None:
     run = watched(PLANS[plan], str(tmp_path), traced=True)
@@ -260,6 +263,7 @@ def test_crossings_are_a_sample(tmp_path: Path) -> None:
     assert 0.05 * all_ < some < 0.2 * all_
 
 
+@pytest.mark.long
 def test_tracing_begins_and_ends_in_mid_run(tmp_path: Path) -> None:
     """Chunks with traces and without are merged, and only results that have some give credit."""
     case = steady(PLANS["linear"], 6, strategies=[PSP(2)] * 6, extremes={"merged_chunks": 2, "tier_rows": 1})

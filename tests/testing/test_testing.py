@@ -55,6 +55,7 @@ class _Mistaken(Placement):
         return Column(target, 2), Column(min(joined), 2)
 
 
+@pytest.mark.long
 def test_a_strategy_that_loses_results_is_found() -> None:
     with pytest.raises(AssertionError, match=r"results missing, 0 too many .*seed=\d+, rounds=1 repeats it"):
         check_strategy(Mistaken(), rounds=6)

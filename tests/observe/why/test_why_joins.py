@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 
 from tests.batch.test_engine import SCHEMA, cases, prepared, run_case
@@ -153,6 +154,7 @@ def _open(combination: Combination) -> bool:
     return any(test.holds == "unknown" and test.kind == "window" for test in combination.tests)
 
 
+@pytest.mark.long
 @search(12)
 @given(cases())
 def test_what_is_said_of_combinations_is_what_the_oracle_says(case: dict[str, Any]) -> None:

@@ -26,7 +26,8 @@ MOST = 40
 @pytest.mark.parametrize(
     ("strategy", "window"),
     [
-        pytest.param(PSP(2), 60, marks=pytest.mark.long),
+        pytest.param(Central(), 60, marks=pytest.mark.long),
+        pytest.param(PSP(2), 60, marks=pytest.mark.slow),
         pytest.param(PSP(2), 600, marks=pytest.mark.slow),
         pytest.param(Central(), 600, marks=pytest.mark.slow),
     ],

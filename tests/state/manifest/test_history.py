@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.state.manifest.test_manifest import START
 from watersmeet.state.manifest import history
 from watersmeet.state.manifest import manifest as manifests
@@ -22,6 +24,7 @@ def diary(store: Store, batches: int, **fields: Any) -> None:
         last, progress = manifest, [*progress, manifest.progress]
 
 
+@pytest.mark.long
 def test_the_last_batches_are_told(tmp_path: Path) -> None:
     store, last = Store(str(tmp_path)), 2 * history.HISTORY + 7
     diary(store, last + 1)

@@ -46,9 +46,12 @@ def test_every_host_removes_its_copies(tmp_path: Path, monkeypatch: pytest.Monke
     for host in ("one", "two"):
         (tmp_path / host).mkdir()
 
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+
     def run(*work: tuple[str, list[Chunk], list[list[Chunk]]]) -> None:
         processes = [
-            get_context("spawn").Process(target=fetch, args=(tmp_path, host, part, 32 * size, batches))
+            context.Process(target=fetch, args=(tmp_path, host, part, 32 * size, batches))
             for host, part, batches in work
         ]
         for process in processes:

@@ -156,6 +156,7 @@ def test_removed_files_do_not_stay_mapped(tmp_path: Path) -> None:
     assert not is_mapped("r-b0-mapped")
 
 
+@pytest.mark.long
 def test_what_a_run_no_longer_names_does_not_stay_mapped(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     one, two, other = (write_chunk(store, f"r-b0-named{name}") for name in ("1", "2", "3"))
