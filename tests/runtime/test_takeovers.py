@@ -457,7 +457,7 @@ def options_of(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shape", [ONE, TREE], ids=["one join", "nested"])
-@pytest.mark.parametrize("seed", one_in(8, range(SEEDS)))
+@pytest.mark.parametrize("seed", one_in(24, range(SEEDS)))
 def test_of_suspended_drivers_one_history_counts(
     tmp_path: Path,
     shape: Shape,
