@@ -107,7 +107,7 @@ class Outlook:
         return f"Stream '{name}' declares {self._query.describe_constraint(stream, constraint)}"
 
     def _rules(self, stream: int) -> list[ClosingRule]:
-        """Return the rules by which a stream is closed for partial results over all others."""
+        """Return the rules by which a stream is closed for partial results over all others; none if one is optional."""
         if self._query.optional:
             return []
         return self._closing_rules.rules_for(stream, [at for at in range(len(self._query.streams)) if at != stream])

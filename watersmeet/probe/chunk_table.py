@@ -49,7 +49,7 @@ class ChunkTable:
         self.assign(targets)
 
     def assign(self, targets: list[Target]) -> None:
-        """Let these be all the chunks."""
+        """Let these be all the chunks, instead of those before; ordinals set by `number` stay."""
         self._by_number: Mapping[int, Target] = {target.number: target for target in targets}
         streams = range(len(self._query.streams))
         self._by_stream = [sorted((t for t in targets if t.chunk.stream == s), key=_time) for s in streams]
