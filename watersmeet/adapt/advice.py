@@ -119,7 +119,7 @@ def check_streams(what: str, by_name: object, streams: Sequence[str]) -> None:
 
 
 def _sample_notes(sample: SampleMeasurements) -> list[str]:
-    """Return caveats about a sample."""
+    """Return caveats about a sample: windows that were not full, few pairs, and streams without a time window."""
     notes, names, state = [], sample.state.names, sample.state
     longest = state.reach / 1e6
     if sample.fill_seconds < longest:

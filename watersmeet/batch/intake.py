@@ -35,7 +35,7 @@ class Spool:
         self.chunks: list[Chunk] = []
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Add admitted rows of a stream; may write chunks."""
+        """Add the columns to be stored of a stream's admitted rows; writes chunks whenever there are enough."""
         if not rows.num_rows:
             return
         bookkeeping = [TIME, HASH, *([TRACE] if stream in self._plan.spilling.traced else [])]

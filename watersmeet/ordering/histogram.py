@@ -371,7 +371,7 @@ class _Origin:
         return sorted(candidates, key=lambda pair: (-uses[pair[0]], pair[0]))[:ATTRIBUTES]
 
     def _usable_bounds(self) -> list[Bound]:
-        """Return the bounds that depend on the origin's columns alone."""
+        """Return the bounds on columns with a histogram that depend on the origin's columns alone."""
         return [
             bound
             for conjunct in self._query.conjuncts

@@ -78,7 +78,7 @@ class HashPlacement(Placement):
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """Return the fewest streams after which each hop can use an equality."""
+        """Return the few streams, chosen greedily, after which each hop can use an equality."""
         joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
         leading: list[int] = []
         while True:

@@ -132,7 +132,7 @@ class ChunkTable:
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def gather(self, column: Column, refs: Ints) -> pa.Array:
-        """Return the values of a column for references of rows, in their order."""
+        """Return the values of a column for references of rows, in their order; opens the chunks."""
         numbers = refs >> ROW_BITS
         rows = refs & ROW_MASK
         if not len(refs):

@@ -72,7 +72,7 @@ class Hops:
         )
 
     def filters(self, step: Step) -> tuple[Filter, ...]:
-        """Return the filters of a hop's candidates."""
+        """Return the filters of a hop's candidates, in order; they count into the hop's work."""
         return make_filters(
             self.evaluators,
             self.work.of(step),

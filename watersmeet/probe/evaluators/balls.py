@@ -321,7 +321,7 @@ def cosine(x: Ball) -> Ball:
 
 
 def tangent(x: Ball) -> Ball:
-    """`tan(x)`, unless a pole may be near: no nearer than cos(x)."""
+    """`tan(x)`; unknown if a pole may be in the ball: none is nearer than cos(x)."""
     value, room = np.tan(x.value), np.abs(np.cos(x.value)) / 2
     steep = (1 + value * value) * np.where(np.abs(x.value) < 0.5, 0.0, 1.0)
     below, above = (np.tan(end) for end in _ends(x))
