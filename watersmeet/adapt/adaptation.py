@@ -116,7 +116,7 @@ class AdaptationController:
     def decide(
         self, record: AdaptationRecord, batch: int, now: Option, best: Option, overdue: int
     ) -> tuple[Option, AdaptationRecord]:
-        """Return the option for a batch, and the record after it.
+        """Return the best option if a change to it is due, else the current one; and the record after the batch.
 
         In a dry run the option is always the current one, but the record holds the change.
 

@@ -119,7 +119,7 @@ def check_streams(what: str, by_name: object, streams: Sequence[str]) -> None:
 
 
 def _sample_notes(sample: SampleMeasurements) -> list[str]:
-    """Return caveats about a sample."""
+    """Return caveats about a sample: windows that were not full, few pairs, and streams without a time window."""
     notes, names, state = [], sample.state.names, sample.state
     longest = state.reach / 1e6
     if sample.fill_seconds < longest:
@@ -256,7 +256,7 @@ def label(row: Mapping[str, Any]) -> str:
 def _plot_batches(
     axes: Any, rows: Sequence[Mapping[str, Any]], curves: Mapping[int, Mapping[int, float]], every: float
 ) -> None:
-    """Draw the seconds of a batch by number of nodes, a curve for each load; a ring marks the recommendation."""
+    """Add a curve of the seconds of a batch by number of nodes for each load; a circle marks the recommendation."""
     for row, colour in zip(rows, COLOURS, strict=True):
         curve = curves[row["factor"]]
         axes.plot(list(curve), list(curve.values()), color=colour, marker=".", label=label(row))
@@ -274,7 +274,7 @@ def _plot_batches(
 
 
 def _plot_amounts(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw state and network as bars beside each other, by rate."""
+    """Add state and network as bars beside each other, by rate."""
     for (key, name, colour), shift in zip(AMOUNTS, (-0.2, 0.2), strict=True):
         values = [row[key] / 1e6 for row in rows]
         bars = axes.bar([at + shift for at in range(len(rows))], values, 0.38, color=colour, label=name)
@@ -325,7 +325,7 @@ def render_svg(rows: Sequence[Mapping[str, Any]], curves: Mapping[int, Mapping[i
 def _svg_batches(
     rows: Sequence[Mapping[str, Any]], curves: Mapping[int, Mapping[int, float]], every: float
 ) -> Iterator[str]:
-    """Yield a curve for each multiple of the rate."""
+    """Yield the SVG of the left panel: a curve for each multiple of the rate, and when the next batch is due."""
     left, right = 70, 620
     nodes = sorted({count for curve in curves.values() for count in curve})
     scale = LogScale.of([every, *(seconds for curve in curves.values() for seconds in curve.values())])
@@ -351,7 +351,7 @@ def _svg_batches(
 
 
 def _svg_amounts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield bars beside each other for each multiple of the rate."""
+    """Yield the SVG of the right panel: bars for state and network beside each other, for each multiple of the rate."""
     left, right = 700, 1080
     scale = LogScale.of([row[key] / 1e6 for row in rows for key, _, _ in AMOUNTS])
     yield from _svg_frame(left, right, scale, TITLES[1], "rate", "")

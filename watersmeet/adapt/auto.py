@@ -231,9 +231,10 @@ class Auto(Strategy):
         return STRATEGIES[option.name].configure(option.nodes, option.options, terms)
 
     def _relocation(self, state: StateView, option: Option, now: int) -> Relocation:
-        """Return how a ring's state follows a change; state that never expires or is on excess nodes must move.
+        """Return how a ring's state follows a change of the number of nodes: as the option says, unless that is `auto`.
 
-        The option, unless that is `auto` and the number of nodes changes.
+        Then it moves at once if there are more nodes, the join is overloaded, or state never expires or is on nodes
+        beyond the most allowed; else it stays until it expires.
 
         Args:
             state: The state.

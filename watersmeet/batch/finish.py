@@ -48,7 +48,7 @@ class Finish:
         return report
 
     def dead(self, node: int) -> dict[str, Ints]:
-        """Return the rows of a node's chunks that have become dead, by the chunks' ids."""
+        """Return the rows of a node's chunks that have become dead, or superseded by newer ones, by the chunks' ids."""
         plan = self._plan
         own = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
         if plan.query.optional:
@@ -67,7 +67,7 @@ class Finish:
         return [write.write_ordinals(c, ordinals[c.id]) if c.id in ordinals else c for c in chunks]
 
     def mark(self, marks: Sequence[Mapping[ConstraintId, CollectedMetadata]]) -> MetadataReport:
-        """Bring the state of constraints up to date with what intake tasks collected; nothing changes in a round."""
+        """Write and report the new state of constraints, from what intake tasks collected; does nothing in a round."""
         if not self._plan.query.constrained_streams or self._plan.kind == "round":
             return MetadataReport()
         return ConstraintUpdater(self._plan, self._name, self._duck).update(marks)

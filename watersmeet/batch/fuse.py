@@ -71,7 +71,10 @@ def pending(
 
 
 def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
-    """Return the case and role of each combination; one without a role claims that none of its pairs holds."""
+    """Return the columns by which Spark decides cases: number, role, whether it is whole, and the rank of its partner.
+
+    A combination without a role claims that none of its pairs holds.
+    """
     role = block.tags.get(ROLE, np.full(len(block), NONE))
     whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
     case = {CASE: pa.array(block.tags[CASE])} if CASE in block.tags else {}

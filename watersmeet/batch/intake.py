@@ -35,7 +35,7 @@ class Spool:
         self.chunks: list[Chunk] = []
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Add admitted rows of a stream; may write chunks."""
+        """Add the columns to be stored of a stream's admitted rows; writes chunks whenever there are enough."""
         if not rows.num_rows:
             return
         bookkeeping = [TIME, HASH, *([TRACE] if stream in self._plan.spilling.traced else [])]
@@ -53,7 +53,7 @@ class Spool:
         return self.chunks
 
     def _flush(self, stream: int) -> None:
-        """Write the waiting rows of a stream as chunks, in every way that its placement cuts them into buckets."""
+        """Write the waiting rows of a stream to `chunks`, in every way that its placement cuts them into buckets."""
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
@@ -63,7 +63,10 @@ class Spool:
                 self._parts += 1
 
     def _bucketings(self, stream: int, rows: pa.RecordBatch) -> Iterator[tuple[Bucket, Any]]:
-        """Yield the ways in which rows are cut into buckets: not at all, or one per column that they are stored by."""
+        """Yield the ways in which rows are cut into buckets: one per column that they are stored by, or not at all.
+
+        Each comes with the number of each row's bucket; None if rows are not cut.
+        """
         columns, of = self._plan.placement.stored_by(stream), self._plan.placement.buckets
         if not columns:
             yield WHOLE, None

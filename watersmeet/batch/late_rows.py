@@ -73,7 +73,7 @@ class RowAdmission:
         return self._drop_unjoinable(stream, rows)
 
     def _measure(self, stream: int, late: NDArray[np.int64]) -> None:
-        """Count which delays would have kept late rows, given the rows' times."""
+        """Count in the report which delays would have kept late rows, given the rows' times."""
         latest = self._plan.times.latest[stream] if self._plan.times.latest else None
         if len(late) and latest is not None:
             self.report.streams[stream].delays.update(lost_by_delay(latest, late))

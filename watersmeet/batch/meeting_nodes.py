@@ -34,7 +34,7 @@ class Routes:
         self.tracked = placement.tracked
 
     def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
-        """See `watersmeet.probe.candidates.Router`."""
+        """Return a function that tells where each partial result probes a chunk: its node, or NOWHERE; see `Router`."""
         if step.role.here:
             return lambda target: target.chunk.owners[0] if target.chunk.bucket.first else NOWHERE
         placement = self._placement
@@ -50,7 +50,7 @@ class Routes:
         return seat
 
     def _buckets(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
-        """Return what tells which partial results must probe a bucket: all, none, or those in a mask.
+        """Return a function that tells which partial results must probe a bucket: all, none, or those in a mask.
 
         Rows that are stored in several ways are probed in one.
         """
@@ -112,7 +112,7 @@ class _Choices:
         self._kinds: tuple[NDArray[np.int64], Ints] | None = None
 
     def among(self, owners: tuple[int, ...]) -> Ints:
-        """Return for each partial result the owner at which it probes."""
+        """Return for each partial result the owner at which it probes; found once for each set of owners."""
         if owners not in self._by_owners:
             kinds, inverse = self._groups()
             nodes = [self._placement.visit(group, self._target, owners, here) for group, here in kinds.tolist()]

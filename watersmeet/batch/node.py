@@ -178,7 +178,10 @@ class Node:
         )
 
     def _assign_ordinals(self, stream: int) -> None:
-        """Assign arrival ordinals to the new tuples of a count-windowed stream, the same in every bucketing."""
+        """Give the new tuples of a count-windowed stream their arrival ordinals, the same in every bucketing.
+
+        They are kept in the chunk table, and for the files that the end of the batch writes.
+        """
         bucketings: dict[int, list[Target]] = defaultdict(list)
         for target in self._fresh:
             if target.chunk.stream == stream:
@@ -203,7 +206,8 @@ class Node:
     def courses(self, origin: int) -> tuple[Course, ...]:
         """Return the courses of a stream's tuples: first of new tuples, then of earlier ones that make owed probes.
 
-        A table's rows have none; nor has any stream if combinations of all streams are not results.
+        They are remembered until more chunks are registered. A table's rows have none; nor has any stream if
+        combinations of all streams are not results.
         """
         if not self.query.emits_combinations or self.query.streams[origin].table:
             return ()
@@ -213,18 +217,18 @@ class Node:
         return self._courses[origin]
 
     def probing_tuples(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield all tuples of one course that probe in this batch, wherever they do."""
+        """Yield blocks of all tuples of one course that probe in this batch, wherever they do."""
         return self._tuples.entering(origin, course, self.courses(origin)[course])
 
     def _start_course(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield the tuples of one course that probe in this share."""
+        """Yield blocks of the tuples of one course that probe in this share."""
         steps, share = self.courses(origin)[course], self._share
         if share.node is None:
             return self._tuples.entering(origin, course, steps, share.number, share.of)
         return self._select_visitors(self._tuples.entering(origin, course, steps), steps[0], share.node)
 
     def _select_visitors(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
-        """Yield the tuples that must visit a node for a step, and count them; node 0 also counts the step's input."""
+        """Yield of each block the tuples that must visit a node, and count them; node 0 counts the step's input."""
         for block in blocks:
             self.work.of(step).rows_in += len(block) if node == 0 else 0
             visitors = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
@@ -241,7 +245,10 @@ class Node:
         return self._routes.visits(block, step, targets, low, self.table.hashes)
 
     def _probe(self, origin: int, course: int, hop: int, blocks: Iterable[Partials]) -> Iterator[Ship | Emit]:
-        """Make a hop; then ship the results to their next hop, or make all remaining hops if those need no travel."""
+        """Make a hop and yield its results, to be shipped; if no later hop needs travel, make those too, and emit.
+
+        Emitted ones that were last found in a chunk of another node are counted as stray.
+        """
         steps, node = self.courses(origin)[course], self._share.node
         longer = regroup(self._hop(regroup(iter(blocks)), steps[hop], node))
         if node is not None and hop + 1 < self._plan.stages:
@@ -255,7 +262,10 @@ class Node:
             yield self._emit(block)
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None = None) -> Iterator[Partials]:
-        """Yield the partial results of a step, probing at one node; at all, counting its input, if `node` is None."""
+        """Yield the longer partial results that a step makes of blocks, probing only at `node`.
+
+        If `node` is None, it probes at all nodes, and counts the step's input.
+        """
         for block in blocks:
             if node is None:
                 self.work.of(step).rows_in += len(block)

@@ -200,7 +200,7 @@ class Operator:
         return self._learn(batch, after, purged)
 
     def _advance(self, batch: "_FinishedBatch") -> Manifest:
-        """Step 1: advance event time."""
+        """Step 1: return a state with event time advanced, and with the states of inner joins after the batch."""
         before, plan = batch.before, batch.plan
         now = None if plan.is_round else batch.now
         positions = zip(self.query.streams, before.streams, batch.stream_counts, strict=True)
@@ -211,7 +211,7 @@ class Operator:
         return replace(after, final=before.final or plan.is_final)
 
     def _retain(self, batch: "_FinishedBatch", after: Manifest) -> tuple[Manifest, int]:
-        """Step 2: add chunks and what is owed, drop what no later result needs; also count the purged rows."""
+        """Step 2: add chunks and what is owed, drop what no later result needs; return the count of purged rows too."""
         before, plan, tasks = batch.before, batch.plan, batch.tasks
         chunks, ledger = _pay(plan, _merge(plan, tasks), batch.fresh, batch.now)
         reached = unit_reaches(self.query, chunks.values())
@@ -231,7 +231,7 @@ class Operator:
         return replace(after, chunks=live, ledger=ledger, settled=settled), purged
 
     def _account(self, batch: "_FinishedBatch", after: Manifest) -> Manifest:
-        """Step 3: update the state of constraints, and the tallies of groups of chunks."""
+        """Step 3: return the state with what constraints deny now, and with the tallies of groups of chunks."""
         before, plan, tasks, ledger = batch.before, batch.plan, batch.tasks, after.ledger
         if self.tallies:
             groups = {group_of(chunk, plan.spilling.slice) for chunk in after.chunks.values()}
@@ -251,7 +251,7 @@ class Operator:
         )
 
     def _learn(self, batch: "_FinishedBatch", after: Manifest, purged: int) -> Manifest:
-        """Step 4: record the progress of the batch, and update the statistics for the next."""
+        """Step 4: return the state with the progress of the batch, and with the statistics for the next."""
         before, plan, tasks, learned = batch.before, batch.plan, batch.tasks, batch.before.learned
         used, state = usage(plan, after.chunks.values(), tasks), self.view(after)
         progress = batch_progress(before, after, plan, batch.intakes, batch.stream_counts, tasks, purged, used)

@@ -159,7 +159,7 @@ class OptionalResults:
         self._case, self._apart = 0, 1
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:
-        """Yield the results that every `shares`-th of the tuples finds, among those that are new or expire."""
+        """Yield blocks of results that every `shares`-th of the new or expiring tuples finds; none for inner joins."""
         if not self._query.optional:
             return
         self._case, self._apart = share, shares
@@ -182,13 +182,13 @@ class OptionalResults:
     # -- semi joins: at the first partner
 
     def _newly_completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield combinations that a new tuple completes and that already have a partner."""
+        """Yield blocks of combinations that a new tuple completes and that already have a partner."""
         for origin in self._query.members:
             for block in self._combine(origin, self._new_tuples(origin, share, shares), ARRIVED):
                 yield from self._test_partners(block, block, optional, ARRIVED, has_partner=True)
 
     def _first_matched(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield combinations whose first partner is new."""
+        """Yield blocks of combinations whose first partner is new."""
         query, whole = self._query, (*self._query.members, optional)
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
         for block in self._probe_steps(self._new_tuples(optional, share, shares), course):
@@ -200,7 +200,7 @@ class OptionalResults:
     # -- all other joins: when no further partner can arrive
 
     def _close_combinations(self, share: int, shares: int) -> Iterator[Partials]:
-        """Yield the results of combinations that the batch closes.
+        """Yield blocks of the results of combinations that the batch closes.
 
         If the only optional stream is a left one, these are just the combinations without a partner.
         """
@@ -229,7 +229,7 @@ class OptionalResults:
             yield from self._test_all_partners(combinations, rest)
 
     def _closing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's tuples whose deadlines, or own times, pass in the batch."""
+        """Yield a block for each chunk: a share of its tuples whose deadlines, or own times, pass in the batch."""
         span = closing_span(self._plan, self._intakes)
         window = OWN_TIME if self._query.closes_at_its_time else self._query.streams[origin].window
         for target in self._targets:
@@ -288,6 +288,9 @@ class OptionalResults:
     def _newest_first(self, block: Partials, as_of: int, newest: Newest) -> Iterator[Partials]:
         """Yield pairs that include those with the newest partners, and as few others as possible.
 
+        The caller must offer the decided pairs of each block to `newest` before it asks for the next: further rows are
+        only looked at for combinations that may still have a newer partner among them.
+
         [!] All pairs if a conjunct may raise or is left to Spark: a pair that is not looked at would never raise.
         """
         if self._query.deferred_conjuncts or any(c.raises for c in self._query.conjuncts):
@@ -304,7 +307,7 @@ class OptionalResults:
     # -- shared by both
 
     def _new_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's new tuples."""
+        """Yield a block for each chunk: a share of its tuples, if they are new and of this stream."""
         for target in self._targets:
             if target.chunk.stream == origin and target.chunk.arrived.last == self._plan.batch:
                 yield self._start_tuples(target, np.arange(share, target.chunk.rows, shares))
@@ -316,7 +319,7 @@ class OptionalResults:
         return self._hops.enter(block, entry_conjuncts(self._query, origin))
 
     def _combine(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
-        """Yield the combinations of the required streams that the tuples of one of them find."""
+        """Yield blocks of the combinations of the required streams that the tuples of one of them find."""
         members = self._query.members
         course = steps(self._query, origin, self._order(origin), role, of=members)
         combinations = self._probe_steps(blocks, course)
@@ -339,7 +342,7 @@ class OptionalResults:
         return tuple(at for at in self._plan.order.orders(origin)[0] if at in self._query.members)
 
     def _partners(self, block: Partials, optional: int, role: Role) -> Iterator[Partials]:
-        """Yield pairs of a combination and a partner, tagged with the combination's position; also tags the block."""
+        """Yield blocks of pairs with a partner, each tagged with the position of its combination; also tags `block`."""
         block.tags[AT] = np.arange(len(block))
         return self._hop(iter([block]), partner_step(self._query, optional, role))
 
@@ -368,7 +371,7 @@ class OptionalResults:
         yield from _in_cases(block, is_open, case, SOME if has_partner else NONE)
 
     def _number_cases(self, number: int) -> NDArray[np.int64]:
-        """Return numbers for new cases, unique among all tasks."""
+        """Take the next numbers for new cases and return them; they are unique among all tasks."""
         first = self._case
         self._case += self._apart * number
         return first + self._apart * np.arange(number)

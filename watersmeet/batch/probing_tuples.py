@@ -43,9 +43,10 @@ class ProbingTuples:
         self._tracked = plan.placement.tracked
 
     def entering(self, origin: int, course: int, steps: Course, share: int = 0, shares: int = 1) -> Iterator[Partials]:
-        """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone.
+        """Yield blocks of a stream's tuples that start a course, less those that fail conjuncts over the stream alone.
 
-        They are new, or on a course that pays those of earlier batches.
+        They are the new tuples on `course`; or, if `steps` make owed probes, tuples of earlier batches that owe them
+        now.
 
         [!] A share is every `shares`-th row of each chunk, since later rows have more to probe. Rows are in canonical
         order, so that a task that is run again over rewritten chunks takes the same tuples.
@@ -58,7 +59,7 @@ class ProbingTuples:
                 yield block
 
     def _new_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's new tuples."""
+        """Yield a block for each chunk: a share of its rows, if they are new tuples of the stream."""
         for target in self._fresh:
             if target.chunk.stream == origin and target.chunk.bucket.first:
                 rows = np.arange(share, target.chunk.rows, shares)
@@ -68,7 +69,7 @@ class ProbingTuples:
                 yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
     def _owing_tuples(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's earlier tuples that make owed probes in this batch."""
+        """Yield blocks of a share of a stream's earlier tuples that make owed probes in this batch."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]
             ts = self._table.rows(target).ts[rows]

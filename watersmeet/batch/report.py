@@ -42,7 +42,7 @@ class StreamIntake:
     """By delay, in microseconds: how many of the late rows it would have kept that a shorter one would not."""
 
     def add(self, other: "StreamIntake") -> None:
-        """Add another task's share."""
+        """Add the counts of another task's share to these, in place."""
         self.rows += other.rows
         self.accepted += other.accepted
         self.late += other.late
@@ -118,7 +118,7 @@ class WorkReport:
     sent_bytes: int = 0
 
     def add(self, earlier: "WorkReport") -> None:
-        """Add the work of another task."""
+        """Add the work of another task to this, in place."""
         for hop, work in earlier.hops.items():
             self.hops.setdefault(hop, HopWork()).add(work)
         for hop, misses in earlier.near_misses.items():
@@ -195,6 +195,6 @@ class TaskReport:
     intakes: list[IntakeReport] = field(default_factory=list)
 
     def add(self, earlier: "TaskReport") -> None:
-        """Add the work of the tasks of earlier hops on the same node."""
+        """Add the work and the owed probes of the tasks of earlier hops on the same node."""
         self.work.add(earlier.work)
         self.spilling.add(earlier.spilling)

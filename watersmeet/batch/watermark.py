@@ -60,7 +60,10 @@ def stream_marks(query: Query, streams: Sequence[StreamState], nested: Mapping[i
 
 
 def held_back_by(query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]) -> str | None:
-    """Return the stream that holds the watermark back: one that has no watermark yet, else the one furthest behind."""
+    """Return the name of the stream that holds the watermark back: one that has none yet, else the one furthest behind.
+
+    None if all streams are idle.
+    """
     marks = zip(query.streams, streams, stream_marks(query, streams, nested), strict=True)
     waiting = [(-np.inf if mark is None else mark, stream.name) for stream, state, mark in marks if not state.idle]
     return min(waiting, key=lambda pair: pair[0])[1] if waiting else None

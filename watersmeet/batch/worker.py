@@ -36,7 +36,7 @@ class Worker:
         self._ducks: dict[Dialect, Duck] = {}
 
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
-        """Return what runs hops over the chunks of a table. Drops everything that is cached for other chunks."""
+        """Return what runs hops over the chunks of a table; closes and forgets what is cached for other chunks."""
         self._cache.retain(plan.run, {chunk.id for chunk in table.chunks})
         plan.store.retain(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
         OPEN_MARKS.forget_missing()

@@ -98,7 +98,7 @@ def central_cost(p: Parameters) -> StrategyCost:
 
 
 def psp_cost(p: Parameters, nodes: int) -> StrategyCost:
-    """Return the cost on a ring, whose borders divide the work of a batch like the last; the first batch has none.
+    """Return the cost on a ring, whose borders divide the work evenly if a batch is like the last; the first has none.
 
     A batch's probes reach from a window before it to its end; each visits the nodes that its own window is on.
     """

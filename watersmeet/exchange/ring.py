@@ -98,7 +98,7 @@ class RingState(Protocol):
     """A node's part of the state. Rows know the number of their tuple, 0 for those of earlier batches."""
 
     def insert(self, rows: Block, since: int) -> Block | None:
-        """Keep rows, and return those that are to be kept at a later node instead.
+        """Keep rows, and return those that are to be kept at a later node instead; None if there are none.
 
         Waves from `since + 1` on see them, but no wave before their own.
 
@@ -121,7 +121,9 @@ class RingState(Protocol):
         """
 
     def probe(self, block: Block, wave: Wave) -> Iterable[Block]:
-        """Join a block with one more stream at this node; only rows that the wave's probe saw here count.
+        """Join tuples or partial results of a wave with the next stream, over the rows kept at this node.
+
+        Only rows that the wave's probe saw when it passed here count, so that no result is found twice.
 
         Args:
             block: Tuples or partial results of the wave.
@@ -218,9 +220,10 @@ class RingNode:
         yield from self._ship(wave, 1, self._state.probe(rows, wave), end=self._is_head)
 
     def _continue(self, partial: PartialMessage) -> Iterator[Action]:
-        """Pass partial results on, unless they are back where they were made, and probe here with them.
+        """Pass partial results on, unless they are back where they were made; in both cases probe here with them.
 
-        An END that is back at the head is renewed for the next level (3-1 to 3-3 of figure 3).
+        What that finds is shipped at the next level. An END that is back at the head is renewed for that level (3-1 to
+        3-3 of figure 3).
         """
         is_home = partial.maker == self.number
         if not is_home:

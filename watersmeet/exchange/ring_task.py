@@ -83,7 +83,10 @@ def ring_task(plan: BatchPlan, tasks: int, connect: Connect) -> Task:
     """
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """Run the hosted nodes and yield their reports; nothing if a neighbour is gone, which the driver notices."""
+        """Adopt the plan's limits, run the hosted nodes and yield their reports.
+
+        Yields nothing if a neighbour is gone, which the driver notices.
+        """
         adopt(plan.limits)
         started = attempt.cpu()
         nodes = hosted_nodes(plan.placement.nodes, attempt.partition, tasks)
@@ -122,7 +125,7 @@ class StoredChunks:
         return ()
 
     def probe(self, block: Travelling, wave: Wave) -> Iterator[Travelling | Emit]:
-        """Join tuples or partial results with the chunks of one more stream that are probed at this node.
+        """Make a hop over the chunks that are probed at this node; yield and count longer partial results, or results.
 
         [!] All chunks of the batch are seen: which tuples had arrived is told by the arrival order, not by the wave.
         """
@@ -204,7 +207,7 @@ class RingTask:
         return [self._report(node) for node in self._nodes]
 
     def _waves(self) -> Iterator[Travelling]:
-        """Yield the tuples that probe, course by course."""
+        """Yield all tuples that probe, read from their chunks course by course, in waves of at most `_wave_rows`."""
         head = self._nodes[0]
         for origin in range(len(self._plan.query.streams)):
             for course in range(len(head.courses(origin))):
@@ -277,7 +280,7 @@ class RingTask:
         return EndOfInputMessage()
 
     def _read_rows(self, number: int, header: dict[str, Any], body: pa.Buffer) -> Travelling:
-        """Return the rows of a frame and the hop that they make next, as the header names it."""
+        """Return the rows of a frame and the hop that they make next, as its header says; counts them as shuffled."""
         origin, course, hop = header["origin"], header["course"], header["hop"]
         steps = self._nodes[number].courses(origin)[course]
         carry = steps[hop - 1].carry if hop else ()

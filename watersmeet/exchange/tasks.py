@@ -114,7 +114,7 @@ class Relay:
     # -- driving the node
 
     def actions(self) -> Iterator[Action]:
-        """Yield the node's actions for all input, which has been read; the last task also stores the node's state."""
+        """Yield the node's actions for all input, which must have been read; the last task also stores its state."""
         first, last = self._hop == 0, self._hop + 1 == self._plan.stages
         yield from self.node.handle(Arrived(self._baton.intakes, probe=first))
         if not first:
@@ -127,7 +127,7 @@ class Relay:
                 yield StateStored(self._add_earlier(action.report)) if isinstance(action, StateStored) else action
 
     def _shipped_partials(self, origin: int, course: int) -> Iterator[Partials]:
-        """Yield the partial results of one course that other nodes shipped, and count them."""
+        """Yield blocks of partial results of one course that other nodes shipped, and count them."""
         if not self._spooled_rows:
             return
         before, step = self.node.courses(origin)[course][self._hop - 1 : self._hop + 1]
@@ -188,7 +188,7 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
 
 
 def take_in(plan: BatchPlan, attempt: Attempt, blocks: Blocks) -> IntakeReport:
-    """Store the input rows of a task and return its report."""
+    """Store the input rows of a task and return its report, which also says when each block was read."""
     name = f"p{attempt.partition}" if plan.intake.repeatable else attempt.name
     share = Intake(plan, name, attempt.number)
     for block in blocks:
@@ -216,7 +216,7 @@ def join(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of one of the `shares`, writes the results to the store, and reports."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """Run all hops of this task's share, and yield the reports of its nodes."""
+        """Adopt the plan's limits, run all hops of this task's share, and yield the reports of its nodes."""
         adopt(plan.limits)
         started = attempt.cpu()
         reports = join_share(plan, read_reports(blocks), attempt, attempt.partition, shares)
@@ -295,7 +295,7 @@ def decided_results(store: Store, query: Query, name: str) -> Task:
     unwritten = len(query.traced_schema) - len(query.file_schema)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """Write the results that Spark has decided on, and yield their number, files and traces."""
+        """Write the results that Spark has decided on, and yield a report of their number, files and traces."""
         writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
             codes.update(count_codes(block.column(0)) if query.tracing != "none" else {})
@@ -334,7 +334,10 @@ def relay(plan: BatchPlan, hop: int) -> Task:
 
 
 def _start_relay(plan: BatchPlan, hop: int, attempt: Attempt, blocks: Blocks) -> tuple[Relay, float, float]:
-    """Read a hop's input; return what makes the hop, the CPU seconds at the start, and those that reading took."""
+    """Adopt the plan's limits and read a hop's input; return what makes the hop, and two times.
+
+    These are the CPU seconds at the start, and those that reading took.
+    """
     adopt(plan.limits)
     started = attempt.cpu()
     task = Relay(plan, hop, attempt)

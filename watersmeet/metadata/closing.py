@@ -48,7 +48,7 @@ class ClosingRules:
         self._rules: dict[tuple[int, frozenset[int]], list[ClosingRule]] = {}
 
     def rules_for(self, stream: int, joined: Collection[int]) -> list[ClosingRule]:
-        """Return the rules by which a stream is closed for partial results over the joined streams."""
+        """Return the rules by which a stream is closed for partial results over the joined streams; remembers them."""
         key = stream, frozenset(joined)
         if key not in self._rules:
             by_frontier = [
@@ -90,7 +90,7 @@ class ClosingRules:
         return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)
 
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
-        """Yield the frontiers of a stream: event time, declared orders, and hidden columns that move one of these."""
+        """Yield the frontiers of a stream: event time, orders, hidden columns that are one of these plus a constant."""
         spec = self._query.streams[stream]
         own = [Frontier(Column(stream, spec.time))]
         orders = [constraint for constraint in spec.constraints if isinstance(constraint, SortOrder)]
@@ -102,7 +102,7 @@ class ClosingRules:
                     yield replace(frontier, column=Column(stream, at), moved=hidden.moved[1])
 
     def _frontier_rules(self, stream: int) -> Iterator[ClosingRule]:
-        """Yield the rules that compare limits of a column with its frontier."""
+        """Yield the rules that compare limits of a column with its frontier, per conjunct only the most exact ones."""
         for frontier in self._frontiers(stream):
             exact = set[str]()
             for limit, strict, text in self._order_limits(frontier):
@@ -164,6 +164,8 @@ class ClosingRules:
     ) -> tuple[list[ConjunctEnd], list[ConjunctEnd]]:
         """Return the lower ends of the interval in which a column must lie, and the upper ones.
 
+        Both are empty if the column has no pin nor, where `wide`, a bound.
+
         Args:
             column: The column.
             joined: The streams from whose columns the ends may be computed.
@@ -179,7 +181,7 @@ class ClosingRules:
         return lows or _outermost_end(kind, False), highs or _outermost_end(kind, True)
 
     def _ends_from_conjuncts(self, column: Column, joined: Collection[int], upper: bool) -> Iterator[ConjunctEnd]:
-        """Yield the lower or the upper ends that follow from conjuncts."""
+        """Yield the lower or the upper ends that follow from conjuncts and can be computed from the joined streams."""
         kind = self._query.type_of(column)
         for conjunct in self._query.conjuncts:
             pairs = [(o.less, o.more, o.strict) if upper else (o.more, o.less, o.strict) for o in conjunct.orders]

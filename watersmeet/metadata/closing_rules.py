@@ -365,7 +365,7 @@ class PinRule(MarkRule):
         return tuple(dict.fromkeys(column for pin in self.pins for column in pin.columns))
 
     def find_closed(self, values: MemberValues, rows: int, denied: DeniedRows, duck: Duck) -> Mask:
-        """Tell for which partial results a mark denies the required values."""
+        """Tell for which partial results a mark denies the required values; looks them up in the tables of marks."""
         if not denied.marks.get(self.source):
             return np.zeros(rows, bool)
         required = [pin.evaluate(values, rows, duck) for pin in self.pins]

@@ -150,7 +150,7 @@ class Words:
 
 
 def _parse_list(words: Words, item: Callable[[Words], str]) -> list[str]:
-    """Read one item, or several in parentheses."""
+    """Read one item, or several in parentheses; raises SqlError if a parenthesis or an item is missing."""
     if not words.take("("):
         return [item(words)]
     items = [item(words)]
@@ -222,7 +222,7 @@ def _parse_punctuations(words: Words) -> Punctuations:
     words.need("ON")
 
     def pattern(words: Words) -> str:
-        """Parse one column of the pattern into `on`, and return its name."""
+        """Read one column of the pattern into `on`, and return its name; raises DefinitionError if it comes twice."""
         column = words.name()
         if column in on:
             raise DefinitionError(f"ON names {column} twice.")
@@ -240,7 +240,7 @@ def _parse_punctuations(words: Words) -> Punctuations:
 
 
 def _parse_effect(words: Words) -> Effect | None:
-    """Parse AT BATCH or AT WATERMARK; None if neither is written."""
+    """Read AT BATCH or AT WATERMARK; None if there is no AT. Raises SqlError if another word follows it."""
     if not words.take("AT"):
         return None
     if words.take("BATCH"):

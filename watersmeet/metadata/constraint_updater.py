@@ -113,7 +113,7 @@ class ConstraintUpdater:
     def _update_order(
         self, stream: int, constraint: SortOrder, before: ConstraintState, collected: Sequence[CollectedMetadata]
     ) -> ConstraintState:
-        """Return the state of an order, with the furthest value that any intake task has seen."""
+        """Return the state of an order, with the furthest value that any intake task has seen, if it is further."""
         kind, reached = self.plan.query.type_of(Column(stream, constraint.field)), before.frontier
         for part in collected:
             reached = pick_further(reached, part.frontier, kind, constraint.falling)
@@ -122,9 +122,11 @@ class ConstraintUpdater:
     def _add_files(
         self, constraint_id: ConstraintId, before: ConstraintState, files: tuple[MarkFile, ...]
     ) -> ConstraintState:
-        """Return a state with new mark files; drops earlier ones at the end of their lifetime, or merges them by size.
+        """Return a state with new mark files, and without those whose lifetime is over; deletes no file.
 
-        What is merged is written to new files. If marks have a lifetime, files without an era are read and get one.
+        If there are new files, earlier ones of similar size are merged, once enough, into new files in the store. If
+        marks have a lifetime, files without an era are read, and dated by the watermark or by when their last mark
+        takes effect.
 
         [!] New files are not merged: no manifest names them yet, so that nothing would remove them.
         """
@@ -197,7 +199,9 @@ class ConstraintUpdater:
         waiting: tuple[MarkFile, ...],
         denied: DeniedRows,
     ) -> tuple[MarkFile, ...]:
-        """Emit the punctuations that may be emitted; return the files of those that still wait, rewritten once many.
+        """Write the punctuations that may be emitted, and return the files of those that still wait.
+
+        These are new files if some were emitted, or once there are many.
 
         [!] As long as results are owed, all of them wait.
         """
@@ -215,7 +219,10 @@ class ConstraintUpdater:
         return self._write_rest(constraint_id, rows, np.delete(np.arange(rows.num_rows), ready))
 
     def _pass_on(self, constraint_id: ConstraintId, constraint: PunctuationScheme, rows: pa.RecordBatch) -> None:
-        """Write punctuations to the output unless they are inherited, and for an outer join that inherits them."""
+        """Write punctuations to the output unless they are inherited, and to a file if an outer join inherits them.
+
+        The report counts them, and names the files.
+        """
         query, stream = self.plan.query, constraint_id[0]
         if isinstance(constraint, FlaggedPunctuations) and is_propagated(query, stream, constraint):
             self._write_side_output("punctuation", stream, make_output_rows(query, stream, constraint, rows))
@@ -227,7 +234,7 @@ class ConstraintUpdater:
     def _report_orphans(
         self, constraint_id: ConstraintId, before: ConstraintState, denied: DeniedRows
     ) -> tuple[MarkFile, ...]:
-        """Write the rows that have turned out to be orphans; return the files of those that continue to wait.
+        """Write the rows that turned out to be orphans, and report samples; return the files of those that still wait.
 
         All foreign keys of a stream are checked together, so that each row is reported once.
         """
@@ -249,7 +256,7 @@ class ConstraintUpdater:
     def _check(
         self, constraint_id: ConstraintId, constraint: ForeignKey, rows: pa.RecordBatch, denied: DeniedRows
     ) -> ForeignKeyCheck:
-        """Return what became of waiting rows, by one of their foreign keys."""
+        """Return what became of waiting rows, by one of their foreign keys; reads the marks of accepted parents."""
         plan, values = self.plan, rows.column(f"s{constraint_id[0]}_{constraint.field}")
         shape, accepted = shape_of(plan.query, self._source(constraint_id)), np.zeros(len(values), bool)
         for file in state_of(plan.metadata.constraints, *constraint_id).files:
@@ -260,7 +267,7 @@ class ConstraintUpdater:
         return (self._write(constraint_id, "left", rows.take(pa.array(positions))),) if len(positions) else ()
 
     def _write_side_output(self, kind: str, stream: int, rows: pa.Table) -> None:
-        """Count rows for a side output, and write them if there is one."""
+        """Count rows for a side output, and if there is one, write them to a file that the report names."""
         self.report.counts[kind] += rows.num_rows
         if self.plan.intake.sides:
             path = f"sides/{self.plan.name}-{self.name}-{len(self.report.sides)}-{kind}-{stream}.parquet"

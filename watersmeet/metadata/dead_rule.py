@@ -152,8 +152,8 @@ class DeadRule:
     def _apply(self, rule: ClosingRule, members: PartialResults) -> Mask:
         """Tell for which partial results one rule closes its stream.
 
-        A rule that reads a single stream is applied once to all kinds of its tuples: members are always the
-        representatives of their kinds, and the other members make no difference.
+        A rule that reads a single stream is decided once, for all kinds of its tuples, and the answer kept: members are
+        always the representatives of their kinds, and the other members make no difference.
         """
         streams = {column.stream for column in rule.columns}
         if len(streams) != 1:
@@ -167,7 +167,7 @@ class DeadRule:
         return self._decided[rule][members.rows[stream]]
 
     def _kinds(self, stream: int) -> DistinctRows:
-        """Return one tuple of each kind of a stream, of those in question or else of all; a kind shares its answer."""
+        """Return a stream's tuples in question, or else all, in kinds: groups that rules can't tell apart."""
         return self._own.get(stream, self._stored).find_distinct(stream, self._closing_rules.relevant_columns[stream])
 
     def _are_dead_with_matches(self, members: PartialResults, stream: int) -> Mask:

@@ -181,7 +181,7 @@ def load_denied_rows(query: Query, store: Store, watermark: int | None, states: 
 
 
 def late_times(query: Query, watermark: int | None) -> dict[int, pa.Scalar]:
-    """Return for each stream the event time before which its rows are late, in the type of its event times."""
+    """Return for each stream the event time before which its rows are late, in its type; empty if there is none."""
     if watermark is None:
         return {}
     time = pa.scalar(watermark, pa.int64())

@@ -85,7 +85,7 @@ def first_needed(now: Moment) -> list[int]:
 def _earliest_results(now: Moment) -> list[int | None]:
     """Return for each stream the time before which no result can lie that depends on one of its tuples.
 
-    A tuple of an optional stream affects combinations that are not closed.
+    None stands for minus infinity. A tuple of an optional stream affects combinations that are not closed.
     """
     if now.settled is None or not now.query.optional:
         return [now.settled] * len(now.query.streams)

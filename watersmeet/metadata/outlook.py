@@ -107,13 +107,13 @@ class Outlook:
         return f"Stream '{name}' declares {self._query.describe_constraint(stream, constraint)}"
 
     def _rules(self, stream: int) -> list[ClosingRule]:
-        """Return the rules by which a stream is closed for partial results over all others."""
+        """Return the rules by which a stream is closed for partial results over all others; none if one is optional."""
         if self._query.optional:
             return []
         return self._closing_rules.rules_for(stream, [at for at in range(len(self._query.streams)) if at != stream])
 
     def _explain_useless(self, stream: int, constraint: Constraint) -> str:
-        """Return why a constraint lets no state go."""
+        """Return the warning that says why a constraint lets no state go."""
         subject = self._subject(stream, constraint)
         if self._query.optional:
             return f"{subject}, which removes no state: with how=, only windows do. It only denies rows."
@@ -144,7 +144,7 @@ class Outlook:
         ]
 
     def _suggest(self, stream: int) -> str:
-        """Return what would let the tuples of a stream go."""
+        """Return a sentence that advises what would let the tuples of a stream go."""
         if stream in self._query.as_of_streams:
             return "Give it a tolerance, such as wm.asof('5 minutes'), or a window."
         if self._query.optional:

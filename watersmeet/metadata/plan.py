@@ -42,7 +42,7 @@ class MarkLifetime:
         return tuple(file._replace(era=era) if file.era is None else file for file in files)
 
     def select_remembered(self, files: Sequence[MarkFile]) -> tuple[MarkFile, ...]:
-        """Return the mark files that are kept after the batch."""
+        """Return the mark files that are kept after the batch; if it purges, only those whose lifetime isn't over."""
         if self.remember is None or self.watermark is None or not self.purges:
             return tuple(files)
         last = self.watermark - self.remember - self._era_length

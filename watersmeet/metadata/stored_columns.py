@@ -47,7 +47,7 @@ class StoredColumns:
         return sum(map(len, self._live[stream]))
 
     def column(self, column: Column) -> pa.Array:
-        """Return a column of all live rows of its stream."""
+        """Return a column of all live rows of its stream; read from the chunks once, then kept."""
         if column not in self._columns:
             time = self._query.streams[column.stream].time_type
             parts = [
@@ -71,7 +71,7 @@ class StoredColumns:
         return np.concatenate([np.empty(0, np.int64), *(of(self._store.open(c, time))[rows] for c, rows in live)])
 
     def find_distinct(self, stream: int, columns: Collection[Column]) -> "DistinctRows":
-        """Return the rows of a stream grouped by their values in some columns."""
+        """Return the rows of a stream grouped by their values in some columns; found once, then kept."""
         key = stream, tuple(sorted(columns))
         if key not in self._distinct:
             self._distinct[key] = find_distinct([self.column(column) for column in key[1]], self.rows(stream))
@@ -107,7 +107,7 @@ def find_distinct(columns: Sequence[pa.Array], rows: int) -> DistinctRows:
 
 
 def _number_kinds(kind: Ints, kinds: int) -> DistinctRows:
-    """Return the kinds that have rows, each with its first row, without sorting the rows."""
+    """Return the kinds that have rows, numbered anew without gaps, each with its first row; does not sort rows."""
     first = np.full(kinds, -1)
     first[kind[::-1]] = np.arange(len(kind))[::-1]  # the first row of a kind is written last
     present = np.flatnonzero(first >= 0)

@@ -206,7 +206,10 @@ atexit.register(_IDLE.clear)  # DuckDB complains of connections that outlive the
 
 @contextmanager
 def _borrow_connection(dialect: Dialect) -> Iterator[Duck]:
-    """Lend an idle connection; opening one takes longer than all its queries here."""
+    """Context manager: lend an idle connection, else a new one; opening one takes longer than all its queries here.
+
+    It is kept for the next caller, unless the block raises.
+    """
     waiting = _IDLE.setdefault(dialect, [])
     try:
         duck = waiting.pop()
@@ -246,7 +249,7 @@ class HistogramOrder(JoinOrder):
         return tuple(column for column, _ in self.by_origin[origin].attributes)
 
     def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> Ints:
-        """See JoinOrder; NULL and NaN belong to the last bin."""
+        """Return the position of each tuple's order by the bins of its values; NULL and NaN belong to the last bin."""
         courses = self.by_origin[origin]
         assert courses.table is not None
         cell: Ints = np.zeros(1, np.int64)
@@ -368,7 +371,7 @@ class _Origin:
         return sorted(candidates, key=lambda pair: (-uses[pair[0]], pair[0]))[:ATTRIBUTES]
 
     def _usable_bounds(self) -> list[Bound]:
-        """Return the bounds that depend on the origin's columns alone."""
+        """Return the bounds on columns with a histogram that depend on the origin's columns alone."""
         return [
             bound
             for conjunct in self._query.conjuncts

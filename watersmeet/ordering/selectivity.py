@@ -52,7 +52,7 @@ class Selectivity(Ordering):
         return FixedOrder(tuple(estimator.order(origin) for origin in range(len(query.streams))))
 
     def learn(self, learned: Mapping[str, Any], hops: Mapping[Hop, HopWork]) -> dict[str, Any]:
-        """See Ordering."""
+        """Return the statistics so far, decayed, plus the batch's hops, without hops of too few rows; see Ordering."""
         statistics = {
             hop: HopStatistics(DECAY * old.rows, DECAY * old.pairs, DECAY * old.matches)
             for hop, old in _from_json(learned).items()
@@ -67,7 +67,7 @@ class Selectivity(Ordering):
         }
 
     def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
-        """See Ordering."""
+        """Return the expected matches of the hops on each stream's order, measured or estimated. See Ordering."""
         estimator = _HopEstimator(query, chunks, learned)
         matches: dict[Hop, float] = {}
         for origin in range(len(query.streams)):

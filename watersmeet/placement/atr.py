@@ -259,7 +259,7 @@ def find_leftovers(state: StateView, era: Era, nodes: int) -> tuple[Leftover, ..
 
 
 def adopt(chunk: Chunk, placement: AtrPlacement) -> Owners:
-    """Return the owners of a chunk of an earlier strategy or number of nodes; the master's keep only their home."""
+    """Return the owners of a chunk of an earlier strategy or number of nodes; the master's keep only the first one."""
     home = chunk.owners[0] % placement.nodes
     eras = placement.eras
     if chunk.stream == eras[0].master and (len(eras) == 1 or chunk.high < eras[1].start):
@@ -329,7 +329,7 @@ class ATR(LoadBalanced):
         return replace(self, master=streams.index(self.master))
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not if the master is none of the streams; None if it can serve."""
+        """Return a sentence if the master is none of the streams; None if it is one, or is still to be chosen."""
         if self.master is None or self.master in range(len(state.streams)):
             return None
         return f"master={self.master!r} is none of the streams; they are {', '.join(state.names)}."

@@ -66,7 +66,10 @@ class HashPlacement(Placement):
         return tuple(column for attribute in self.attributes for column in attribute if column.stream == stream)
 
     def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
-        """Return the target's first bucketing by an attribute that a joined stream has too."""
+        """Return the target's first bucketing by an attribute that a joined stream has too, with that stream's column.
+
+        None if there is none: then all buckets are probed.
+        """
         for own in self.stored_by(target):
             (attribute,) = (attribute for attribute in self.attributes if own in attribute)
             columns = [column for column in attribute if column.stream in joined]
@@ -75,7 +78,7 @@ class HashPlacement(Placement):
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """Return the fewest streams after which each hop can use an equality."""
+        """Return the few streams, chosen greedily, after which each hop can use an equality."""
         joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
         leading: list[int] = []
         while True:
@@ -132,7 +135,7 @@ class Hash(PricedStrategy):
         return cls(nodes)
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, unless every stream has an equality with another; None then."""
+        """Return a sentence about a stream that has no equality with another; None if each of them has one."""
         if not state.equalities:
             return (
                 "Hash keeps tuples by the hash of a column that must equal another stream's, and `where` asks for no "
@@ -148,7 +151,7 @@ class Hash(PricedStrategy):
         )
 
     def plan(self, state: StateView) -> Layout[HashPlacement]:
-        """Return buckets by the attributes of the join; each chunk has one owner: its bucket's, or else its home."""
+        """Return buckets by the attributes of the join; each chunk has one owner: its bucket's, or its first so far."""
         by = choose_attributes(attributes(state.equalities))
         placement = HashPlacement(
             self.nodes,

@@ -98,7 +98,7 @@ class PSP(PricedStrategy):
         return isinstance(lengths, tuple) and all(is_whole(at) and at <= self.nodes for at in lengths)
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not if lengths are for another number of streams; None if they fit."""
+        """Return a sentence if the ring lengths are for another number of streams; None if they fit."""
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
         tables = sum(stream.table for stream in state.streams)

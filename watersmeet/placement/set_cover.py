@@ -31,7 +31,7 @@ class Holdings:
             self.add(stream, owners if max(owners) < nodes else remap_owners(owners, nodes), count)
 
     def add(self, stream: int, owners: Owners, count: int = 1) -> None:
-        """Add chunks or new segments with the same owners."""
+        """Add chunks or new segments with the same owners; forgets the covers found so far."""
         self.sets[stream][owners] += count
         self._covers.clear()
         for node in owners:

@@ -71,7 +71,8 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 def _numbers(left: Expr, right: Expr, dialect: Dialect) -> tuple[Expr, Expr]:
     """Return the operands with strings and NULLs converted to numbers, as Spark does first.
 
-    Two NULLs, and two strings, become doubles; a pair without a number otherwise stays as it is.
+    Two NULLs, and two strings, become doubles; a pair without a number otherwise stays as it is. Raises Refusal for two
+    strings outside of ANSI mode.
     """
     if left.type.kind == right.type.kind == "void":
         return replace(NULL, type=DOUBLE), replace(NULL, type=DOUBLE)
@@ -258,7 +259,7 @@ def _decimal_result_type(sign: str, one: Type, two: Type) -> Type:
 
 
 def negate(expr: Expr, dialect: Dialect) -> Expr:
-    """`-expr`; the least integer overflows as in Spark."""
+    """`-expr`; the least integer overflows as in Spark. Raises Refusal for what is no number."""
     if expr.type.kind in INTEGRAL:
         return _integer_operation("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
@@ -323,7 +324,8 @@ def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
     """`ceil(value)` or `floor(value)`: a decimal stays one, anything else becomes a bigint; NaN becomes 0.
 
-    Beyond the range of bigint it raises in ANSI mode; otherwise it is the nearest bigint.
+    Beyond the range of bigint it raises in ANSI mode; otherwise it is the nearest bigint. Raises Refusal for a value
+    that Spark doesn't convert to double.
     """
     if value.type.kind in INTEGRAL:
         return cast(value, LONG, dialect)

@@ -119,7 +119,7 @@ def _template(template: str, *, raises: bool = False, unsure: str | None = None)
 
 
 def _ansi_only(rule: Rule) -> Rule:
-    """A rule that is refused with spark.sql.ansi.enabled off."""
+    """Return a rule that raises Refusal with spark.sql.ansi.enabled off, and otherwise does what `rule` does."""
 
     def guarded(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         if not dialect.ansi:
@@ -152,7 +152,10 @@ def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """[!] Where an integer is cast to float and then to double, Spark's optimizer leaves out the cast to float."""
+    """A cast between float and double; raises Refusal where Spark may compute it with more digits.
+
+    [!] Where an integer is cast to float and then to double, Spark's optimizer leaves out the cast to float.
+    """
     if to.kind == "double" and expr.integer is not None:
         return cast(expr.integer, to, dialect)
     if to.kind == "double" and expr.rough:

@@ -84,7 +84,7 @@ def cast_alike(values: Sequence[Expr], dialect: Dialect) -> list[Expr]:
 
 
 def as_condition(expr: Expr, dialect: Dialect) -> Expr:
-    """The expression, which must be boolean."""
+    """The expression as a condition; raises Refusal if it is neither boolean nor NULL."""
     if expr.type.kind not in {"boolean", "void"}:
         raise Refusal(f"A condition is expected here, not a value of type {expr.type}.")
     return cast(expr, BOOLEAN, dialect)
@@ -129,7 +129,7 @@ def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """The first value that is not NULL."""
+    """The first value that is not NULL; raises Refusal if the values have no type in common."""
     values = cast_alike(arguments, dialect)
     non_null = any(value.never_null for value in arguments)
     return combine(f"coalesce({', '.join(value.sql for value in values)})", values[0].type, values, non_null=non_null)
@@ -214,7 +214,7 @@ def _check_escapes(text: str, escape: str) -> None:
 
 
 def rlike(value: Expr, pattern: Expr) -> Expr:
-    """`value RLIKE pattern`, for constructs on which Java and RE2 agree."""
+    """`value RLIKE pattern`; raises Refusal unless it is a literal of constructs on which Java and RE2 agree."""
     text = _literal(pattern, "RLIKE")
     return strict_expr(f"regexp_matches({value.sql}, {quote(to_re2(text))})", BOOLEAN, (value,))
 

@@ -158,7 +158,7 @@ def _columns(translator: Translator, *sides: SqlNode) -> tuple[Column, Column] |
 
 
 def fixed_column_of(node: SqlNode, translator: Translator, text: str) -> FixedColumn | None:
-    """Return the column of a condition that is nothing but `column = constant`, with its value.
+    """Return the column of a condition that is nothing but `column = constant`, with its value; None for others.
 
     [!] Only where no value but this one is equal to Spark, as constraints compare values: the types are the same, or
     both are whole numbers. A decimal of another scale or a text beside a number fixes nothing.

@@ -34,7 +34,7 @@ def read_date(text: str) -> Expr:
 
 
 def read_local(text: str) -> Expr:
-    """A timestamp without a zone, written as text."""
+    """A timestamp without a zone, written as text; raises Refusal if it isn't one, or names a zone."""
     value, offset = _read_time(text)
     if offset:
         raise Refusal(f"{text!r} has a time zone, which a timestamp_ntz does not have.")
@@ -42,7 +42,7 @@ def read_local(text: str) -> Expr:
 
 
 def read_instant(text: str, dialect: Dialect) -> Expr:
-    """A timestamp written as text, in the session's time zone unless it names an offset."""
+    """A timestamp written as text, in the session's time zone unless it names an offset; refuses other texts."""
     value, offset = _read_time(text)
     micros = _micros(value) - _utc_offset(value, offset, dialect) // MICROSECOND
     return Expr(f"make_timestamptz(CAST({micros} AS BIGINT))", TIMESTAMP, literal=value)

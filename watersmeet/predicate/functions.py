@@ -44,7 +44,7 @@ class Function:
     unsure: str | None = None
 
     def __call__(self, arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-        """The call, with its arguments cast as Spark does implicitly."""
+        """The call, with its arguments cast as Spark does implicitly; raises Refusal where Spark has no such cast."""
         values = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
         texts = [argument.sql for argument in values]
         unsure = self.unsure and self.unsure.format(*texts)
@@ -57,7 +57,7 @@ def _concat(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """NULLs are skipped; only a NULL separator makes the result NULL."""
+    """The other texts joined by the first; skips NULLs, but is NULL if the first is. Refuses what may raise."""
     values = [coerce(argument, STRING, dialect) for argument in arguments]
     if any(argument.raises for argument in values):
         raise Refusal("concat_ws of what may raise can't be translated.")

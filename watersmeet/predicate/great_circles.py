@@ -80,7 +80,7 @@ class FormulaReader:
         return list(bare.expressions) if NAMES.get(name, name) == function else []
 
     def argument(self, node: SqlNode, function: str) -> SqlNode | None:
-        """The only argument of a function."""
+        """The only argument of a call of this function; None if the node isn't one, or has several."""
         arguments = self.arguments(node, function)
         return arguments[0] if len(arguments) == 1 else None
 
@@ -371,7 +371,7 @@ class _GreatCircleReader(FormulaReader):
         return self._pair([self._latitude(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
 
     def _half_angle(self, product: Product) -> SqlNode | None:
-        """The angle whose sine is squared, if a product is nothing else."""
+        """The angle whose sine is squared, if a product is nothing else; else None."""
         if product.constant != 1 or len(product.factors) != 2 or len({*map(self.key, product.factors)}) != 1:
             return None
         return self.argument(product.factors[0], "sin")
@@ -441,7 +441,7 @@ class _GreatCircleReader(FormulaReader):
         return Latitude(column, scale / times, POLE / steepest[key] * times * ROUNDED)
 
     def _pair(self, latitudes: Sequence[Latitude | None]) -> tuple[Latitude, Latitude] | None:
-        """The latitudes, if they are two of two streams."""
+        """The latitudes, if they are two of two streams; else None."""
         both = list(dict.fromkeys(latitude for latitude in latitudes if latitude is not None))
         if len(both) != 2 or None in latitudes or both[0].column.stream == both[1].column.stream:
             return None

@@ -61,14 +61,18 @@ def parse_conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct
 
 
 def _read_comparisons(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Read comparisons whose last bits are Java's own."""
+    """Return the conjunct with its comparisons and columns, if it consists of ones whose last bits are Java's own."""
     near = comparison_of(node, translator) or ()
     columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
     return replace(conjunct, near=near, columns=tuple(sorted(columns)))
 
 
 def _translate(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Translate to SQL a conjunct that isn't made of such comparisons; adds its calls to the translator's."""
+    """Return the conjunct with its SQL, unless it consists of such comparisons; adds its calls to the translator's.
+
+    Raises:
+        Refusal: If DuckDB can't answer as Spark does.
+    """
     if conjunct.near:
         return conjunct
     first = len(translator.calls)
@@ -84,7 +88,7 @@ def _translate(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Con
 
 
 def _find_bounds(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Find access paths: none where Python or Spark must see the rows that a path would skip."""
+    """Return the conjunct with its access paths: none where Python or Spark must see the rows that they would skip."""
     if conjunct.near:
         return replace(conjunct, bounds=great_circle_bounds_of(node, translator))
     if conjunct.calls or conjunct.unsure:
@@ -93,14 +97,14 @@ def _find_bounds(conjunct: Conjunct, node: SqlNode, translator: Translator) -> C
 
 
 def _read_numbers(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Find the comparisons of numbers that it is, if it is nothing else and can't raise."""
+    """Return the conjunct with the comparisons of numbers that it is, if it is nothing else and can't raise."""
     if conjunct.near or conjunct.calls or conjunct.unsure or conjunct.raises:
         return conjunct
     return replace(conjunct, numeric=numeric_comparisons_of(node, translator))
 
 
 def _compare_columns(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Find what it requires of bare columns."""
+    """Return the conjunct with what it requires of bare columns: an equality, orders, or one value."""
     if conjunct.near:
         return conjunct
     bare = node.unnest()
@@ -113,7 +117,7 @@ def _compare_columns(conjunct: Conjunct, node: SqlNode, translator: Translator) 
 
 
 def _describe_values(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
-    """Find the values that people ask for."""
+    """Return the conjunct with the values that people ask for."""
     return replace(conjunct, comparing=compared_values_of(node, translator, conjunct.calls, conjunct.near))
 
 

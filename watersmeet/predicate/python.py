@@ -66,6 +66,7 @@ def predicate(
             raise DefinitionError(f"A predicate's {option} is True or False, not {value!r}.")
 
     def make(function: Callable[..., Any]) -> PythonPredicate:
+        """Return the predicate of a function; raises DefinitionError if it is none, or has no name for SQL."""
         if not callable(function):
             raise DefinitionError(f"@predicate decorates a function, not {function!r}.")
         if isinstance(function, PythonPredicate):
@@ -109,7 +110,7 @@ def check_predicates(predicates: Any) -> tuple[PythonPredicate, ...]:
 
 
 def _rename(name: Any, one: Any) -> PythonPredicate:
-    """Return a predicate under the name that a dict gives it."""
+    """Return a predicate under the name that a dict gives it; raises DefinitionError for other items and bad names."""
     if isinstance(one, PythonPredicate):
         return replace(one, name=_check_name(name, one.function))
     _check_function(one)

@@ -67,7 +67,11 @@ class Scope:
         return self._column_or_field(self.column(path), path[2 if has_stream else 1 :])
 
     def column(self, path: Sequence[str]) -> Column:
-        """The column that `stream.column...` or a bare `column...` begins with, whatever its type."""
+        """The column that `stream.column...` or a bare `column...` begins with, whatever its type.
+
+        Raises:
+            Refusal: If there is no such column, or it is ambiguous.
+        """
         streams = [index for index, stream in enumerate(self.streams) if same_name(stream.name, path[0])]
         return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._unqualified_column(path)
 

@@ -259,7 +259,7 @@ def _exact_term(expr: Expr) -> _TypedTerm:
 
 
 def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTerm:
-    """The term cast to double or float."""
+    """The term cast to double or float; raises Refusal if an exact part has no such cast, or one that calls `error`."""
     if typed.expr is not None:
         if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
             return _TypedTerm(typed.term, DOUBLE, typed.expr)
@@ -295,7 +295,7 @@ def _arithmetic_term(sign: str, left: SqlNode, right: SqlNode, translator: Trans
 
 
 def _quotient_type(sides: Sequence[_TypedTerm]) -> Type:
-    """Numbers are divided as doubles, except decimals."""
+    """The type in which numbers are divided: double; raises Refusal for other types, and for decimals alone."""
     kinds = {side.type.kind for side in sides}
     if not kinds <= NUMERIC or ("decimal" in kinds and not kinds & FRACTIONAL):
         raise Refusal("A quotient of decimals is left to others.")

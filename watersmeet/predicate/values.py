@@ -287,7 +287,7 @@ def number(text: str) -> Expr:
 
 
 def integer(value: int) -> Expr:
-    """The smallest of int, bigint and decimal that holds the value."""
+    """The smallest of int, bigint and decimal that holds the value; raises Refusal beyond 38 digits."""
     for type_ in (INT, LONG):
         low, high = integer_range(type_.kind)
         if low <= value <= high:

@@ -96,7 +96,7 @@ class AnswerCache:
         return np.zeros(shape, dtype=np.int8)
 
     def _make_room(self, run: str) -> None:
-        """If too many tables are shared, forget the oldest of other runs, most likely of queries that have ended."""
+        """If too many tables are shared, forget the oldest of other runs, likely ended ones, and remove their files."""
         for key in self._tables:
             if len(self._tables) < limits().shared_answers or key.run == run:
                 return

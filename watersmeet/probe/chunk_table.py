@@ -49,7 +49,7 @@ class ChunkTable:
         self.assign(targets)
 
     def assign(self, targets: list[Target]) -> None:
-        """Let these be all the chunks."""
+        """Let these be all the chunks, instead of those before; ordinals set by `number` stay."""
         self._by_number: Mapping[int, Target] = {target.number: target for target in targets}
         streams = range(len(self._query.streams))
         self._by_stream = [sorted((t for t in targets if t.chunk.stream == s), key=_time) for s in streams]
@@ -132,7 +132,7 @@ class ChunkTable:
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def gather(self, column: Column, refs: Ints) -> pa.Array:
-        """Return the values of a column for references of rows, in their order."""
+        """Return the values of a column for references of rows, in their order; opens the chunks."""
         numbers = refs >> ROW_BITS
         rows = refs & ROW_MASK
         if not len(refs):

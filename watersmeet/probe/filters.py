@@ -205,7 +205,10 @@ class RaisingFilter(Filter):
     __slots__ = ()
 
     def test(self, block: Partials) -> Partials:
-        """See Filter; Python predicates are called, and what raises for a combination that none denies is raised."""
+        """See Filter; pending combinations pass untested.
+
+        It calls Python predicates, and raises PredicateError for a combination that one raises for and none denies.
+        """
         block = self.evaluators.reader.lean(block)
         pending = self.evaluators.pending(block)
         block, waiting = block.take(np.flatnonzero(~pending)), block.take(np.flatnonzero(pending))

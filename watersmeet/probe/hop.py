@@ -72,7 +72,7 @@ class Hops:
         )
 
     def filters(self, step: Step) -> tuple[Filter, ...]:
-        """Return the filters of a hop's candidates."""
+        """Return the filters of a hop's candidates, in order; they count into the hop's work."""
         return make_filters(
             self.evaluators,
             self.work.of(step),
@@ -145,6 +145,9 @@ class Hops:
         return self.evaluators.pending(block)
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
-        """Return the answers of Python predicates for conjuncts that Spark decides and whose streams are joined."""
+        """Return the answers of Python predicates for conjuncts that Spark decides and whose streams are joined.
+
+        It calls the predicates for combinations without a cached answer, and caches what may be asked again.
+        """
         conjuncts = [conjunct for conjunct in self._query.deferred_conjuncts if conjunct.streams <= {*block.joined}]
         return {call.name: self._asker.booleans(block, call) for conjunct in conjuncts for call in conjunct.calls}

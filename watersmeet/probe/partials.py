@@ -72,7 +72,7 @@ class Partials:
         return self.joined[0]
 
     def column(self, column: Column, gather: Gather) -> pa.Array:
-        """Return a member's column for the whole block, looked up once."""
+        """Return a member's column for the whole block, looked up once and then carried."""
         if column not in self.columns:
             self.columns[column] = gather(column, self.rows[column.stream])
         return self.columns[column]

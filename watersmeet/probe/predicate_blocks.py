@@ -65,7 +65,7 @@ class PredicateCaller:
         return self._answer(call, dict(zip(streams, keys, strict=True)))[inverse]
 
     def _answer(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        """Answer distinct combinations: from the cache if possible, the rest in as few calls as possible.
+        """Answer distinct combinations: from the cache if possible, the rest in as few calls as possible, then cached.
 
         Args:
             call: The call.

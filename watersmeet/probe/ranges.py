@@ -33,7 +33,7 @@ def columns_of(bounds: Iterable[Bound]) -> set[Column]:
 def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], rows: int) -> list[Range]:
     """Return for each bound the interval that each partial result looks for, computed by NumPy or else by DuckDB.
 
-    Return none if an end raises (the lower case of Σ can't be carried over): the conjunct itself decides.
+    An empty list if an end raises (the lower case of Σ can't be carried over): the conjunct itself decides.
 
     Args:
         duck: The process's DuckDB connection.

@@ -173,7 +173,7 @@ class CandidateSearch:
         return concat_ranges([ranges(self.duck, self.reader.read(p, columns), bounds, len(p)) for _, p in pieces])
 
     def _matches(self, probe: Probe, tails: Tails | None) -> Iterator[Partials]:
-        """Yield the candidates of one probe, or of its tails, which note what they leave out; count the pairs."""
+        """Yield blocks of candidates of a probe, or of its tails, which note what they leave out; count the pairs."""
         times = admit_times(probe)
         by_time = time_path(probe.rows, *times)
         self.work.count(probe.step, probe.target.number, probe.seat, by_time)

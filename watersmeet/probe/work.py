@@ -30,7 +30,7 @@ class TestCounts:
     seconds: float = 0.0
 
     def add(self, other: "TestCounts") -> None:
-        """Add other counts of the same test."""
+        """Add other counts of the same test to these, in place."""
         self.pairs_in += other.pairs_in
         self.pairs_out += other.pairs_out
         self.blocks += other.blocks
@@ -64,7 +64,7 @@ class HopWork:
     single_tests: dict[str, TestCounts] = field(default_factory=_counts_by_key)
 
     def add(self, other: "HopWork") -> None:
-        """Add the work of another task."""
+        """Add the work of another task to this, in place."""
         self.rows_in += other.rows_in
         self.shuffled += other.shuffled
         self.pairs += other.pairs

@@ -112,6 +112,7 @@ class StreamSpec:
     delay_from: DelayFrom = "given"
 
     def __post_init__(self) -> None:
+        """Raise DefinitionError if the time column is no timestamp."""
         kind = self.schema.field(self.time).type
         if not pa.types.is_timestamp(kind):
             raise DefinitionError(
@@ -223,6 +224,7 @@ class Query:
     filter: str = ""
 
     def __post_init__(self) -> None:
+        """Raise DefinitionError if the streams, by their number, names or types of event time, can't be joined."""
         names = [stream.name for stream in self.streams]
         if len(names) < 2:
             raise DefinitionError("A join needs at least two streams, or a stream and a table.")

@@ -146,6 +146,7 @@ class Hopping(Window):
     closed: Closed = "right"
 
     def __post_init__(self) -> None:
+        """Raise DefinitionError if the size, the step or the closed end is none that a window can have."""
         if self.size <= 0 or self.step <= 0:
             raise DefinitionError("A hopping window needs a size and a step longer than zero.")
         if not isinstance(self.closed, str) or self.closed not in get_args(Closed):

@@ -364,7 +364,7 @@ class Protocol:
         return [*clear, RecordIntent(round, self.generation), RunJobs(plans)]
 
     def _round(self, period: QuietPeriod) -> Round | None:
-        """Return the round that is worthwhile now, if any; the final one once nothing is owed."""
+        """Return the round that is worthwhile now, the final one once nothing is owed; None if none is."""
         choices: Mapping[str, SpillPlan] = {}
         if self.spilling is not None:
             choices = self.spilling.round(self.tree, self.state, period.all or period.final, period.seconds)

@@ -84,7 +84,9 @@ def constant(value: float) -> Ball:
 
 
 def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
-    """For each pair, whether the comparison may be TRUE, and whether it certainly is.
+    """Return for each pair whether the comparison may be TRUE, and whether it certainly is.
+
+    Pairs for which these differ are decided anew with finer balls, if there are any.
 
     Args:
         comparison: The comparison.
@@ -251,7 +253,7 @@ def rising(
     sure: float | None = None,
     null: float = -np.inf,
 ) -> Callable[[Ball], Ball]:
-    """A monotone function whose last bits depend on the implementation.
+    """Return a monotone function as a function of balls; its last bits depend on the implementation.
 
     Args:
         function: The function.
@@ -282,7 +284,7 @@ def rising(
 
 
 def same(function: Callable[[Floats], Floats], rounding: float) -> Callable[[Ball], Ball]:
-    """A monotone function that is exact: for the same argument it gives the same everywhere.
+    """Return a monotone function as a function of balls; exact: for the same argument it gives the same everywhere.
 
     Args:
         function: The function.
@@ -319,7 +321,7 @@ def cosine(x: Ball) -> Ball:
 
 
 def tangent(x: Ball) -> Ball:
-    """`tan(x)`, unless a pole may be near: no nearer than cos(x)."""
+    """`tan(x)`; unknown if a pole may be in the ball: none is nearer than cos(x)."""
     value, room = np.tan(x.value), np.abs(np.cos(x.value)) / 2
     steep = (1 + value * value) * np.where(np.abs(x.value) < 0.5, 0.0, 1.0)
     below, above = (np.tan(end) for end in _ends(x))

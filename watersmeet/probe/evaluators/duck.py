@@ -47,7 +47,10 @@ class Duck:
     """
 
     def __init__(self, dialect: Dialect, folder: Path | None = None, untrusted: bool = False) -> None:
-        """Open a DuckDB in memory that reaches no files but spills to `folder`; if untrusted, it checks expressions."""
+        """Open a DuckDB in memory that reaches no files but spills to `folder`; if untrusted, it checks expressions.
+
+        Creates the folder. A weak reference stays, by which the connection is closed before the interpreter ends.
+        """
         # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
         config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
         # [!] From the first statement on: nothing that the connection runs can reach a file or load an extension.
@@ -243,7 +246,7 @@ class Duck:
 
     @contextmanager
     def _as_table(self, columns: Table, rows: int) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield the connection with the columns as table `t`, which is dropped afterwards: they may be mapped files."""
+        """Context manager: the connection with the columns as table `t`, dropped at the end, as they may be mapped."""
         _register(self._connection, "t", columns, "i", rows)
         try:
             yield self._connection

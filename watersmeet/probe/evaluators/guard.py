@@ -115,7 +115,7 @@ _BARE: dict[str, Any] = {
 
 
 def _problems(tree: Any) -> Iterator[str]:
-    """Yield the parts that conditions don't contain, as the end of a sentence."""
+    """Yield the parts that conditions don't contain, and calls of unknown functions, each as the end of a sentence."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()

@@ -60,6 +60,7 @@ def double_values(number: Number, gather: Gather, rows: int) -> Floats:
 
 
 def _is_true(comparison: NumericComparison, gather: Gather) -> Mask:
+    """Return for which pairs a comparison is TRUE, in Spark's order of numbers."""
     left, right = (_evaluate(side, gather, exact=comparison.exact) for side in (comparison.left, comparison.right))
     mask: Mask = _RELATIONS[comparison.relation](left.values, right.values)
     for side in (left, right):
@@ -69,6 +70,7 @@ def _is_true(comparison: NumericComparison, gather: Gather) -> Mask:
 
 
 def _evaluate(number: Number, gather: Gather, *, exact: bool) -> Numbers:
+    """Return a number for each pair, or one for all: a long if `exact`, else a double; NULL where a part is NULL."""
     kind = np.int64 if exact else np.float64
     if isinstance(number, NumericLeaf):
         if number.column is None:

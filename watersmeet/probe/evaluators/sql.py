@@ -90,7 +90,7 @@ class Sql:
         return self.reader.where(block, _columns(conjuncts), lambda piece, at: self._decide(piece, conjuncts))
 
     def _decide(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
-        """Return the rows for which all conjuncts are TRUE.
+        """Return the rows for which all conjuncts are TRUE; raises PredicateError if one raises where no other denies.
 
         Conjuncts that raise when tested at once come last, row by row, on what the others leave: after calls of Python
         predicates, and without the rows that one of several such conjuncts denies.
