@@ -52,6 +52,7 @@ def why_running(join: JoinDefinition, runner: BatchRunner, values: Mapping[str, 
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(manifest: Manifest | None) -> Answer:
+        """Answer the question from one state; None before the first batch."""
         side = part.query.as_left_join({one.stream for one in question})
         state = JoinState(side, runner.store, inner_state(manifest or runner.tree.start(), path))
         history = list(runner.protocol.history)

@@ -62,7 +62,7 @@ class ColumnWriter:
         return self._add(column, alias=False), self.text
 
     def select_list(self, columns: Sequence[SparkColumn]) -> list[ParsedNode]:
-        """Write a SELECT list; return its items."""
+        """Append a SELECT list to `text`; return its items with their spans there. Raises as `_add` does."""
         parts: list[ParsedNode] = []
         for column in columns:
             self._write(", " if parts else "")
@@ -126,7 +126,10 @@ class ColumnWriter:
         return handle if same else (template or handle).withNewChildren(self._builder.sequence(nodes))
 
     def _template(self, handle: Any, count: int) -> Any:
-        """Return the parser's operator for a call of PySpark's, with children to be replaced; None if there is none."""
+        """Return the parser's operator for a call that PySpark spells as a function, such as `<`; None for other calls.
+
+        The caller replaces its children, which are names. Each operator is parsed once, and kept.
+        """
         name = str(items(handle.nameParts())[-1]).lower()
         if name in BINARY and count == 2:
             text = f"x {name} y"

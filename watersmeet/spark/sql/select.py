@@ -520,7 +520,7 @@ def _parser(spark: SparkSession) -> Any:
 
 
 def _apply_to(plan: Any, frame: DataFrame) -> DataFrame:
-    """Return the plan of a list applied to a frame."""
+    """Return the frame that a parsed list makes of another; Spark analyses it now, and may raise, but runs no job."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     below = jvm.java.util.ArrayList()

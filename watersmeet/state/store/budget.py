@@ -312,7 +312,7 @@ class OpenChunks:
         return key[:3] in self._verified
 
     def put(self, key: RowsKey, rows: Rows, user_limit: int = 0) -> None:
-        """Keep verified rows open; others may be closed to make room.
+        """Keep verified rows open, and count what they take as they grow; others may be closed to make room.
 
         Args:
             key: Their key.
