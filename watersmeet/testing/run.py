@@ -70,7 +70,7 @@ class Here(Stage):
         return type(self)(output, self._number + 1)
 
     def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
-        """Return a task attempt of this stage that counts the partial results it ships."""
+        """Return a task attempt of this stage, which adds the partial results that it ships to `counts`."""
 
         def watch(course: int, partials: Partials) -> None:
             streams = sorted(partials.rows)

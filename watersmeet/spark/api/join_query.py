@@ -156,7 +156,7 @@ class JoinQuery:
         If it ends by itself, that is after its last round.
 
         Args:
-            timeout: How many seconds to wait at most; then the result says whether it has ended.
+            timeout: How many seconds to wait at most; then the result says whether it has ended; else it is None.
 
         Raises:
             WatersmeetError: If the join failed, in one sentence.

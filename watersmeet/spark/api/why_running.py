@@ -71,7 +71,7 @@ def _joins(join: JoinDefinition, path: str = "j") -> Iterator[tuple[str, JoinDef
 
 
 def outputs_of(join: JoinDefinition, runner: BatchRunner, results: bool) -> OutputFiles:
-    """Return the files that a query has written.
+    """Return what finds rows in the output files of a query; reads none yet.
 
     Args:
         join: One of its joins.

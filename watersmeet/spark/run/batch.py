@@ -381,7 +381,7 @@ class BatchRunner(Runtime):
 
     @cached_property
     def _empty_batch(self) -> DataFrame:
-        """An empty batch, in a copy of the session, with the user's functions, as batches have one."""
+        """An empty batch, in a copy of the session, with the user's functions, as batches have one; made once."""
         session = self.frames.spark
         copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
         schema = self.frames.input(bool(self.outputs.sides)).schema

@@ -266,7 +266,7 @@ def report_figures(session: SparkSession, progress: Mapping[str, Any]) -> None:
 
 
 def _add_row(session: SparkSession, values: Mapping[str, str]) -> None:
-    """Put values into the metrics that Spark observes in the running batch, by means of its private classes."""
+    """Put values into the metrics that Spark observes in the running batch, by its private classes, which may raise."""
     context: Any = session.sparkContext
     gateway, jvm = context._gateway, context._jvm
     query = session._jsparkSession.streams().get(context.getLocalProperty(QUERY)).streamingQuery()

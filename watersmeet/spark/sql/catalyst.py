@@ -75,7 +75,7 @@ def without_error_log() -> Iterator[None]:
 
 
 def parse(spark: SparkSession, text: str) -> ParsedNode:
-    """Let Spark parse an expression.
+    """Return Spark's tree of an expression, as parsed: no name has been looked up.
 
     Raises:
         SqlError: If it is none; the position is underlined.

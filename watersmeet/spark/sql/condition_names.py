@@ -111,7 +111,7 @@ class ConditionNames:
 
     @cached_property
     def _variables(self) -> dict[ParsedNode, frozenset[str]]:
-        """For each part the variables of the lambdas around it."""
+        """The variables of the lambdas around each part, in lower case; found once, for the whole tree."""
         variables: dict[ParsedNode, frozenset[str]] = {}
 
         def visit(part: ParsedNode, bound: frozenset[str]) -> None:

@@ -143,7 +143,7 @@ def _items(plan: Any) -> list[Any]:
 
 
 def _parsed_items(plan: Any, text: str) -> list[ParsedNode]:
-    """Return the items of a list.
+    """Return the items of a SELECT list, from Spark's plan of it.
 
     Raises:
         SqlError: If they are nested too deeply to be walked.

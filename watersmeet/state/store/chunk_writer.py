@@ -286,7 +286,7 @@ def _size(dead: Mapping[str, Ints]) -> int:
 
 
 def _read(store: Store, path: str) -> dict[str, Ints]:
-    """Return the numbers of dead rows in a file, by chunk."""
+    """Return the numbers of dead rows in a file, by chunk; raises StateError if it is missing or damaged."""
     batch = pa.ipc.open_stream(store.map_digested(path)).read_next_batch()
     store.validate(batch)
     chunks, rows = batch.columns
