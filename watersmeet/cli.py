@@ -259,7 +259,7 @@ def load(target: str) -> "Join":
 
 
 def _import_file(file: Path) -> ModuleType:
-    """Run a file as a module other than `__main__`, which should start nothing; put its folder on the import path."""
+    """Run a file as a module, not as `__main__`, so as to start nothing; its folder stays on the import path."""
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None

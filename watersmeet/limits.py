@@ -106,7 +106,7 @@ def adopt(replacement: Limits) -> None:
 
 @contextmanager
 def limited(**changes: Any) -> Iterator[None]:
-    """Change some limits for a while, in this process and in the tasks of batches that are planned meanwhile.
+    """Change some limits within a `with`, in this process and in the tasks of batches that are planned meanwhile.
 
     >>> with limited(block_rows=2):
     ...     limits().block_rows

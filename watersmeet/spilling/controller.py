@@ -56,7 +56,7 @@ class Controller(Spilling):
     quotas: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def decide(self, tree: SpillingTree, after: Manifest, took: float, now: float, round: bool) -> Manifest:
-        """See Spilling."""
+        """See Spilling; the controller's record is kept in the ledger, and `progress` says what is spilled and why."""
         parts, at, batch, progress = self._parts(tree, after), int(now * 1e6), after.batch, after.progress
         record, paid = ControllerRecord.of(after).as_of(at), _sum_field(progress, "paidPairs")
         if round:
@@ -76,7 +76,7 @@ class Controller(Spilling):
         return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": spilling})
 
     def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
-        """See Spilling."""
+        """See Spilling; `all` also brings all parts back, else those that rank highest are paid, as fits the time."""
         spilled, next_ = spilled_parts(self._parts(tree, state)), state.batch + 1
         if all and any(part.owed for part in spilled):
             names = frozenset(part.name for part in spilled)
@@ -242,7 +242,7 @@ class Controller(Spilling):
     # -- paying
 
     def _pay_overdue(self, spilled: Sequence[Part], now: "Situation") -> Decision:
-        """Pay what has been owed for too long."""
+        """Return the decision to pay what has been owed for too long; empty if nothing has."""
         latest = now.at - self.spill.oldest_us
         ends = [(part, _payment_end([o for o in part.owing if o.at <= latest], now.next, part)) for part in spilled]
         payments = [(part, end) for part, end in ends if end is not None]

@@ -69,7 +69,7 @@ class PayAll(Spilling):
         return tree.decided(after, self.round(tree, after, True, None))
 
     def round(self, tree: SpillingTree, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
-        """See Spilling."""
+        """See Spilling; all units are paid and come back, whatever the arguments say."""
         units = {join.path: [unit.number for unit in own.ledger.units] for join, own in tree.states(state)}
         return {
             path: SpillPlan(pay=dict.fromkeys(numbers, state.batch + 1), back=frozenset(numbers))

@@ -211,7 +211,7 @@ class _Intake:
         self.waiting: list[Arrival] = []  # accepted, and not known to be orphans
 
     def take(self, batch: int, arrivals: Sequence[Arrival], idle: set[str]) -> None:
-        """Judge the rows of a batch, then let them move the watermark and mark what is denied from now on."""
+        """Judge the rows of a batch, then move the watermark and mark what is denied from now on; fills `outcome`."""
         by_verdict: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
         for arrival in arrivals:
             by_verdict[self.verdict(arrival)].append(arrival)
@@ -467,7 +467,7 @@ class _Outer:
         return self.closed(by_name) or (alone and bool(self.partners(self.optional[0], by_name)))
 
     def shown(self, stream: Stream, by_name: Mapping[str, Member]) -> Sequence[Member | None]:
-        """What results have of an optional stream, one after the other."""
+        """What results show of an optional stream, each in turn: None stands for no partner; empty for no result."""
         partners = self.partners(stream, by_name)
         match self.how[stream.name]:
             case "left" | "full":

@@ -58,7 +58,10 @@ class Here(Stage):
         self._partitions, self._number = partitions, number
 
     def run(self, task: Task, schema: pa.Schema) -> Self:
-        """Run a task over each partition; assert that each hop finds every partial result on exactly one node."""
+        """Run a task over each partition, and return the next stage, which holds the output.
+
+        Asserts that each hop finds every partial result on exactly one node.
+        """
         counts: Counter[Any] = Counter()
         output = [list(task(self._attempt(at, counts), blocks)) for at, blocks in enumerate(self._partitions)]
         twice = [members for members, times in counts.items() if times > 1]
@@ -67,7 +70,7 @@ class Here(Stage):
         return type(self)(output, self._number + 1)
 
     def _attempt(self, at: int, counts: Counter[Any]) -> Attempt:
-        """Return a task attempt of this stage that counts the partial results it ships."""
+        """Return a task attempt of this stage, which adds the partial results that it ships to `counts`."""
 
         def watch(course: int, partials: Partials) -> None:
             streams = sorted(partials.rows)
@@ -181,9 +184,10 @@ class Run(Runtime):
         now: int | None = None,
         within: Mapping[str, Rows] | None = None,
     ) -> None:
-        """Run and commit one batch of (stream, row) pairs; `within` has those of inner joins, by path.
+        """Run and commit one batch of (stream, row) pairs, and record what it emits.
 
-        `now` is the driver's clock, in microseconds; with None no event time is too far ahead.
+        `within` has the pairs of inner joins, by path. `now` is the driver's clock, in microseconds; with None no event
+        time is too far ahead.
         """
         protocol = self._prepare(strategy, exchange, ordering)
         self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
@@ -214,7 +218,9 @@ class Run(Runtime):
         return rounds > 0
 
     def _prepare(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
-        """Return the protocol in the state that the store holds: a new one, or always the same if the run is steady.
+        """Return the protocol, with this strategy, exchange and order, in the state that the store holds.
+
+        It is a new one, or always the same if the run is steady.
 
         Raises:
             StateError: If the manifest of the last batch is missing.

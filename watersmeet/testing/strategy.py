@@ -53,7 +53,10 @@ def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> No
 
 
 def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bool:
-    """Run one join; return False, running nothing, if a strategy refuses it.
+    """Draw a join and rows from `dice`, run it with the strategies in turn, over two exchanges, and ask the oracle.
+
+    Returns False, running nothing, if a strategy refuses the join. Stores are temporary folders; `seed` is only named
+    in the error.
 
     Raises:
         AssertionError: If results are missing or too many.
@@ -103,7 +106,7 @@ def _window(dice: random.Random) -> oracle.Window:
 
 
 def _rows(names: str, batch: int, dice: random.Random) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rows of a batch: around its time, some of them late."""
+    """Return random rows of a batch, each with its stream: around the batch's time, some of them late."""
     return [
         (
             dice.choice(names),

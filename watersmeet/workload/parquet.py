@@ -140,7 +140,7 @@ def _make_folders(folder: str | os.PathLike[str]) -> Path:
 
 
 def _publish(table: pa.Table, folder: Path, number: int, date: float) -> None:
-    """Write one file atomically."""
+    """Write a table as the file of that number in a folder, atomically; `date` becomes its time of modification."""
     draft = folder / f".{number:05d}.parquet"
     pq.write_table(table, draft)
     os.utime(draft, (date, date))

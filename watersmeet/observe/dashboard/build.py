@@ -119,7 +119,7 @@ def figures(recent: RecentBatches) -> tuple[Figure, ...]:
 
 
 def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress], float]) -> Figure:
-    """Return a figure of something per second, with its count in the last batch and its course."""
+    """Return a figure of something per second, with its count in the last batch and its trend."""
     last = measure(recent.progress[-1])
     return Figure(
         label,
@@ -151,7 +151,7 @@ def _watermark_figure(recent: RecentBatches) -> Figure:
 
 
 def _latency_figure(recent: RecentBatches) -> Figure:
-    """Return the time from when a task reads a row to when its results are in the sink."""
+    """Return the figure of the time from when a task reads a row to when its results are in the sink, with 99 %."""
     now = recent.progress[-1].get("latencyMs") or {}
     value, note = (format_milliseconds(now[name]) if name in now else NOTHING for name in ("p50", "p99"))
     series = recent.series(lambda progress: (progress.get("latencyMs") or {}).get("p50"))

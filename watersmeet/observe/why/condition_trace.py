@@ -141,9 +141,9 @@ class ConditionTracer:
         return [member for member in members if member.stream in as_of and times and member.ts > max(times)]
 
     def _check_as_of_time(self, members: Sequence[StoredTuple], member: StoredTuple) -> Check:
-        """Return the failed check that says by how much an as-of partner is later than the latest of the other streams.
+        """Return the failed check of an as-of partner: by how much it is later than the latest member that isn't as-of.
 
-        Doesn't test that: the caller has found it to be later, and there is a member of a stream that isn't as-of.
+        The caller has found the partner to be later, and such a member to be there: neither is tested.
         """
         name, as_of = self.query.streams[member.stream].name, self.query.as_of_streams
         last = max((other for other in members if other.stream not in as_of), key=lambda other: other.ts)

@@ -177,7 +177,7 @@ class Evidence(ABC):
         return complete
 
     def notes(self, selector: TupleSelector, tuples: Sequence[SelectedTuple]) -> Iterator[str]:
-        """Yield remarks on a search."""
+        """Yield a remark if more tuples are selected than an answer mentions."""
         if len(tuples) > MOST_TUPLES:
             stream = self.tracer.query.streams[selector.stream].name
             count = sum(bool(status.values) for status, _ in tuples[:MOST_TUPLES])  # one may stand for those not found
@@ -218,7 +218,7 @@ class InnerOutcomes:
         return self._describe_incomplete(statuses, tests, rows)
 
     def _never_joined(self, statuses: tuple[TupleStatus, ...]) -> Combination:
-        """Return what became of tuples of which some can be in no result."""
+        """Return what became of tuples of which some can be in no result; counts results that have such values."""
         missing = [status for status in statuses if status.fate in NEVER_JOINED]
         reason = format_list([f"{status.stream} is {NEVER_JOINED[status.fate]}" for status in missing])
         messages = [f"{_they_have(statuses)} not joined: {reason}."] if len(statuses) > 1 else []

@@ -181,7 +181,7 @@ def _arrival_of(target: Target, rows: Rows, row: int) -> BatchRange:
 
 
 def _first_arrival_in(target: Target, table: ChunkTable, refs: Ints) -> BatchRange:
-    """Return in which batch the first of those tuples came that are in a chunk."""
+    """Return in which batch the first of the tuples in `refs` that a chunk holds came: a range if it doesn't say."""
     arrivals = table.rows(target).arrivals
     if arrivals is None:
         return target.chunk.arrived.first, target.chunk.arrived.last

@@ -302,7 +302,7 @@ class OptionalOutcomes:
         return (f"So far {subject.inside} {results}: {listing}.", *remarks)
 
     def _reason_for_nothing(self, outcome: RequiredOutcome, phrases: Mapping[int, str]) -> str:
-        """Return the first reason why there is no result."""
+        """Return why there is no result: a partner in an anti stream, or else none in a semi or as-of stream."""
         hows = self._query.optional
         anti = [at for at in phrases if hows[at] == "anti" and outcome.partners[at].count]
         without_partner = [at for at in phrases if hows[at] in ("semi", "asof") and not outcome.partners[at].count]
@@ -329,7 +329,10 @@ class OptionalOutcomes:
     def _some_required(
         self, members: Sequence[NamedMember], tests: tuple[Check, ...], partners: Sequence[OptionalMember]
     ) -> Combination:
-        """Return what became of tuples that lack some required streams."""
+        """Return what became of tuples if some required streams are not in question, by a survey of their combinations.
+
+        Where that doesn't tell, results are read.
+        """
         statuses, query = tuple(member.status for member in members), self._query
         tests = _all_tests(tests, partners)
         messages = _all_messages([partner for partner in partners if not partner.is_partner])

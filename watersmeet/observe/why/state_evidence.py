@@ -131,7 +131,7 @@ class StateEvidence(Evidence):
         return first, max(first, results.last)
 
     def notes(self, selector: TupleSelector, tuples: Sequence[SelectedTuple]) -> Iterator[str]:
-        """See Evidence."""
+        """See Evidence; says, too, which of the named columns state does not keep."""
         spec = self.state.query.streams[selector.stream]
         columns = self.state.columns(selector.stream)
         missing = [f"{spec.name}.{spec.schema.names[field]}" for field in selector.values if field not in columns]
@@ -193,7 +193,7 @@ class TupleLookup:
         return describe_tuple(self.formatter, selector, fate, message, (batch, batch), values)
 
     def _find_in_results(self, selector: TupleSelector) -> TupleStatus | None:
-        """Return what results say of a tuple; None if they don't contain it."""
+        """Return what results say of a tuple; None if they don't contain it. Reads their files."""
         results = self.outputs.count_results([selector], self.state.query.optional)
         if results is None or not results.count:
             return None

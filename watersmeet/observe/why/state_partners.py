@@ -41,7 +41,7 @@ class StoredOptionalStreams(OptionalStreams):
     history: Sequence[Mapping[str, Any]] = ()
 
     def find_partners(self, rows: Sequence[StoredTuple], optional: int) -> Partners:
-        """See OptionalStreams."""
+        """See OptionalStreams; probes state, calling Python predicates and Spark. An error becomes the `obstacle`."""
         obstacle = self._obstacle()
         if obstacle:
             return Partners(0, False, obstacle=obstacle)
@@ -62,14 +62,14 @@ class StoredOptionalStreams(OptionalStreams):
         return Partners(len(refs), is_complete, self._describe_partner(first), first.ts, self.state.first_arrival(refs))
 
     def is_newest(self, rows: Sequence[StoredTuple], partner: StoredTuple) -> bool:
-        """See OptionalStreams."""
+        """See OptionalStreams; calls Python predicates and Spark, whose errors it raises as PredicateError."""
         block, stream = build_partial(self.tracer.query, rows), partner.stream
         newest = self._find_newest(list(self._find_pairs(block, stream)), 1, stream)
         content = self.tracer.hops.contents(np.array([partner.ref]))
         return bool(newest.ts[0] == partner.ts and newest.content[0] == content[0])
 
     def closing(self, rows: Sequence[StoredTuple]) -> CombinationClosing:
-        """See OptionalStreams."""
+        """See OptionalStreams; the watermark closes a combination, and progress tells in which batch."""
         query, manifest = self.tracer.query, self.state.manifest
         deadline = int(closing_times(query, build_partial(query, rows))[0])
         has_closed = is_closed(deadline, manifest.settled)
@@ -77,7 +77,7 @@ class StoredOptionalStreams(OptionalStreams):
         return CombinationClosing(has_closed, deadline, manifest.watermark, batches)
 
     def survey(self, rows: Sequence[StoredTuple]) -> Survey:
-        """See OptionalStreams."""
+        """See OptionalStreams; probes state, calling Python predicates and Spark. An error becomes the `obstacle`."""
         obstacle = self._obstacle()
         if obstacle:
             return Survey(is_complete=False, obstacle=obstacle)

@@ -70,8 +70,9 @@ def advise(
 ) -> Advice:
     """Predict what a join takes, now and at 2, 5 and 10 times the rate, and recommend a strategy and a number of nodes.
 
-    The join is run over a sample of its streams, in this process, for some ten seconds. The recommendation is the
-    fewest nodes that keep up; with `strategy=advice.strategy`, the join chooses them itself.
+    The join is run over a sample of its streams, in this process, for some ten seconds, with its state in a temporary
+    folder; progress is printed. The recommendation is the fewest nodes that keep up; with `strategy=advice.strategy`,
+    the join chooses them itself.
 
     Args:
         join: The join; it is not started.
@@ -236,7 +237,7 @@ class Trial(Runtime):
     batches: list[BatchWork]
 
     def run(self, action: RunJobs) -> JobsFinished:
-        """Run the join in this process, and note its work; combinations that only Spark can decide are dropped."""
+        """Run the join in this process, and add its work to `batches`; combinations left to Spark are dropped."""
         jobs = {path: Job(spark_stages.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.batches += [batch_work(job.reports, self.rows.num_rows) for job in jobs.values()]
         self.store.remove(file for job in jobs.values() for report in job.reports for file in report.results.pending)

@@ -165,7 +165,7 @@ class ConstraintResolver:
         return slack
 
     def _parent(self, stream: int, declaration: ForeignKeyDeclaration, parent: str) -> Column:
-        """Return the column `stream.column` that a foreign key refers to; raises DefinitionError unless the key can."""
+        """Return the column that a foreign key names as `stream.column`; raises DefinitionError unless it suits."""
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
         other = next((at for at, other_name in enumerate(names) if same_name(other_name, name)), None)

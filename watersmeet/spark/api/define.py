@@ -268,7 +268,7 @@ def _check_strategy(strategy: object) -> None:
 
 
 def _draft(parts: Sequence[StreamPart], how: Mapping[str, str | AsOf] | None, filter: str) -> JoinDefinition:
-    """Return a join that knows its streams and no conditions yet."""
+    """Return a join that knows its streams and no conditions yet; raises DefinitionError if `how` doesn't suit them."""
     specs = _stream_specs(parts)
     optional = read_how(how, specs)
     query = Query(apply_tolerances(specs, how), how=optional, filter=filter)
@@ -303,7 +303,7 @@ def _check_on(where: Where, criteria: Criteria, query: Query) -> None:
 
 
 def _with_hidden(specs: Sequence[StreamSpec], where: Where) -> tuple[StreamSpec, ...]:
-    """Return the streams with the hidden columns that Spark computes."""
+    """Return the streams with the hidden columns that Spark computes for `where`, and the tests that these hold."""
     return tuple(
         replace(spec, hidden=tuple(column.hidden for column in computed), tests=tests)
         for spec, computed, tests in zip(specs, where.computed, where.tests, strict=True)
@@ -338,7 +338,7 @@ def _inherited_constraints(part: StreamPart) -> Iterator[InheritedPunctuations]:
 
 
 def _for_streams(strategy: Strategy, query: Query) -> Strategy:
-    """Return the strategy with the streams of a join.
+    """Return the strategy with positions in place of the names of streams among its options.
 
     Raises:
         DefinitionError: If it doesn't support them.

@@ -143,7 +143,7 @@ class JoinDefinition:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the results."""
+        """The schema of the results. Spark analyses a SELECT list for it, over an empty frame."""
         if self.select is None:
             own = [pa.field(ID, pa.string())] if self.identity else []
             return pa.schema([*self.query.output_schema, *own])
@@ -364,7 +364,7 @@ class JoinDefinition:
         return any(is_odd(self._kind_of(column)) for column in self.query.output_columns)
 
     def _restore_types(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return results with the types of the streams' columns where state stores others; `beside` comes first."""
+        """Return results with the streams' own types where state stores others; the columns `beside` come first."""
         if not self._is_odd:
             return frame
         own = [ID] if self.identity else []

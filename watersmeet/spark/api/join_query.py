@@ -42,7 +42,10 @@ class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
     def __init__(self, query: StreamingQuery, join: JoinDefinition, runner: BatchRunner, ends: bool = False) -> None:
-        """Wrap a query that has been started; its lease lasts while it is active. Starts its rounds, if any."""
+        """Wrap a query that has been started, and start its rounds, if any.
+
+        The runner and the lease learn whether the query is active; the lease lasts as long, and stops it if it is lost.
+        """
         self._query, self._join, self._runner = query, join, runner
         self._rounds = RoundScheduler(query, runner, ends) if runner.has_rounds else None
         self._settling = False
@@ -153,7 +156,7 @@ class JoinQuery:
         If it ends by itself, that is after its last round.
 
         Args:
-            timeout: How many seconds to wait at most; then the result says whether it has ended.
+            timeout: How many seconds to wait at most; then the result says whether it has ended; else it is None.
 
         Raises:
             WatersmeetError: If the join failed, in one sentence.
@@ -254,7 +257,10 @@ class JoinQuery:
         return self._translate(error)
 
     def _translate(self, error: Exception) -> WatersmeetError:
-        """Return our own error for one of Spark's, which may come from data or from a user's function at intake."""
+        """Return our own error for one of Spark's, which may come from data or from a user's function at intake.
+
+        What Spark raised outside of batches is explained once, by the checkpoint's files, and kept.
+        """
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
         if self._runner.error is None and isinstance(error, PySparkException) and is_data_error(str(error)):

@@ -164,7 +164,7 @@ def sample_frame(join: JoinDefinition, at: int, source: SampleSource | None) -> 
 
 
 def read(spark: SparkSession, path: str, kind: T.StructType, what: str) -> DataFrame:
-    """Read files in the format that their names imply, or a Delta table, known by its log.
+    """Return a frame of files, in the format that their names imply, or of a Delta table, known by its log.
 
     Args:
         spark: The session.

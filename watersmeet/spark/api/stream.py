@@ -96,7 +96,7 @@ class Stream:
         return F.col(f"{quote_name(part.name)}.{quote_name(name) if is_whole else name}")
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column by its name."""
+        """Return a column by its name; raises AttributeError if there is none."""
         if name.startswith("__") or name == "_ws_part":
             raise AttributeError(name)
         try:
@@ -225,7 +225,7 @@ def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
 
 
 def add_table_times(parts: Sequence[StreamPart]) -> list[StreamPart]:
-    """Return the streams of a join, tables with a time before all others, of the same type as the streams' times."""
+    """Return the streams of a join; tables get a time column, which is before all times, and of the streams' type."""
     first = next((part for part in parts if not part.table), None)
     column = None if first is None else first.schema.field(first.time)
     ntz = column is not None and getattr(column.type, "tz", "UTC") is None

@@ -38,7 +38,7 @@ def check_upstream(what: str, frame: DataFrame) -> None:
 
     Args:
         what: How errors call the frame.
-        frame: A frame; static ones always pass.
+        frame: A frame; static ones always pass, as do all if the session has Spark's own check turned off.
 
     Raises:
         DefinitionError: If Spark would refuse it when the query starts.

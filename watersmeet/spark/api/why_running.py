@@ -52,6 +52,7 @@ def why_running(join: JoinDefinition, runner: BatchRunner, values: Mapping[str, 
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(manifest: Manifest | None) -> Answer:
+        """Answer the question from one state; None before the first batch."""
         side = part.query.as_left_join({one.stream for one in question})
         state = JoinState(side, runner.store, inner_state(manifest or runner.tree.start(), path))
         history = list(runner.protocol.history)
@@ -70,7 +71,7 @@ def _joins(join: JoinDefinition, path: str = "j") -> Iterator[tuple[str, JoinDef
 
 
 def outputs_of(join: JoinDefinition, runner: BatchRunner, results: bool) -> OutputFiles:
-    """Return the files that a query has written.
+    """Return what finds rows in the output files of a query; reads none yet.
 
     Args:
         join: One of its joins.

@@ -83,7 +83,7 @@ def why_static(join: JoinDefinition, values: Mapping[str, Values]) -> Answer:
 
 @contextmanager
 def _temporary_folder() -> Iterator[str]:
-    """Yield a new folder on the driver; removes it at the end."""
+    """Make a folder on the driver for a `with`, and remove it at the end."""
     folder = tempfile.mkdtemp(prefix="watersmeet-")
     try:
         yield folder
@@ -180,7 +180,7 @@ class StaticFrames(Evidence):
         return selected("stored", message), StoredTuple(at, ref, ts, STATIC, ordinal)
 
     def _reason_not_stored(self, stream: int, block: pa.RecordBatch) -> str:
-        """Return why a tuple is not stored at all."""
+        """Return why intake stores no tuple for a row: a test fails, it lacks a value, or it is in no window."""
         query = self.join.query
         spec = query.streams[stream]
         for test in spec.tests:
@@ -196,7 +196,7 @@ class StaticFrames(Evidence):
         return "it lies in a gap between windows"
 
     def _describe_inputs(self, text: str, stream: int, block: pa.RecordBatch) -> str:
-        """Return the columns of a tuple that a condition names, with their values, in parentheses."""
+        """Return the columns of a tuple that a condition names, with values, in parentheses; empty without any."""
         spec = self.join.query.streams[stream]
         names = {f"{spec.name}.{name}": at for at, name in enumerate(spec.schema.names)}
         inputs = {

@@ -201,7 +201,7 @@ class JoinWriter:
         return replace(writer, _table=tableName).start()
 
     def start(self, path: str | PathLike[str] | None = None) -> JoinQuery:
-        """Start the join.
+        """Start the join, with results to `path` if one is given, and return the handle of its query.
 
         Raises:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
@@ -337,7 +337,7 @@ class JoinWriter:
         return runner
 
     def _run(self, join: JoinDefinition, tree: FrameTree, runner: BatchRunner, location: Location) -> JoinQuery:
-        """Start Spark's query and return its handle.
+        """Start Spark's query and return its handle; figures of batches are observed if the session has listeners.
 
         Raises:
             StateError: If Spark can't read or write its part of the checkpoint.

@@ -74,7 +74,7 @@ class Lease:
         return generation_of(self.number, self._token)
 
     def take(self) -> bool:
-        """Take the lease and renew it from now on; return False if another run was quicker."""
+        """Take the lease, and have a thread renew it; return False, holding nothing, if another run was quicker."""
         _own_leases[self._token] = self
         try:
             return self._publish()
@@ -119,6 +119,7 @@ class Lease:
         return self._loss
 
     def _find_loss(self) -> LeaseLost | None:
+        """Return how the lease was lost, by the files of leases in the store; None if it is still held."""
         last = last_number(self.store)
         if last > self.number:
             return LeaseLost(
@@ -137,7 +138,7 @@ class Lease:
         return holder_of(self.store, self.number).get("token") == self._token
 
     def end(self) -> None:
-        """Release the lease; no effect if it has ended."""
+        """Release the lease; no effect if it has ended. If the store can't be written to, it expires instead."""
         if not self._over.is_set():
             with suppress(OSError, StateError):
                 self.loss()
@@ -219,7 +220,7 @@ def _is_free(store: Store, number: int) -> bool:
 
 
 def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
-    """Return whether a lease's holder is known to be gone."""
+    """Return whether a lease's holder is known to be gone; False if that can't be seen from here."""
     if holder and not is_same_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
         return True
     if _is_here(holder):

@@ -108,7 +108,7 @@ class Mover:
             self._copy((system, origin), target)
 
     def _copy_locally(self, origin: str, target: str) -> None:
-        """Copy a file from another disk, unless it is there: then it is complete."""
+        """Copy a file from another disk; one that is there already is complete. `finish` removes the original."""
         if not os.path.exists(target):
             aside = _hidden_name(target)
             shutil.copyfile(origin, aside)
@@ -118,7 +118,7 @@ class Mover:
         self._removals.append(lambda: os.unlink(origin))
 
     def _copy(self, source: Root, target: str) -> None:
-        """Copy a file from another file system, unless it is there: then it is complete."""
+        """Copy a file from another file system; one that is there is complete. `finish` removes the original."""
         here, (system, origin) = self.root[0], source
         if not _is_file(here, target):
             # [!] In an object store a file appears once it is complete; elsewhere while it is being written.
@@ -235,7 +235,7 @@ class Folder:
                 )
 
     def deliver(self, delivery: Delivery, store: Location) -> None:
-        """Move the files of a delivery into the folder, unless they are there already.
+        """Move the files of a delivery into the folder, unless they are there already; removes their staging folders.
 
         The folder may have been elsewhere when they were staged. A name appears only with all its bytes, and once it is
         there, nothing replaces or removes it.

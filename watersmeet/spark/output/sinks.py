@@ -150,7 +150,7 @@ class FileSink(Sink):
         return self.format == "parquet" or (not self.partition_by and (self.format == "orc" or has_header))
 
     def write(self, results: Results) -> tuple[Delivery, ...]:
-        """See Sink."""
+        """See Sink; stages files, unless those of the store can be delivered as they are."""
         if not results.files:
             return ()
         if self._takes_over(results):

@@ -128,7 +128,7 @@ class TableSink(FileSink):
         return FileSink.write(self, replace(results, read=lambda: arrange(results.read(), names)))
 
     def on_delivery(self, deliveries: Iterable[Delivery]) -> None:
-        """See Sink."""
+        """See Sink; adds new partition folders to the catalog, and has Spark list the table's files anew."""
         folders = _folders(deliveries) - self.listed
         if folders and self.table.has_listed_partitions:
             self.spark.catalog.recoverPartitions(self.table.name)
@@ -146,7 +146,7 @@ def arrange(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
 
 
 def appender(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]:
-    """Return a function with which Spark appends each batch to a table of any kind.
+    """Return a function with which Spark appends each batch to a table of any kind, and then lists its files anew.
 
     Args:
         spark: The user's session, which reads it.
@@ -215,7 +215,7 @@ class DeltaSink(Sink):
         return replace(self, owner=f"watersmeet-{owner}")
 
     def write(self, results: Results) -> tuple[Delivery, ...]:
-        """See Sink."""
+        """See Sink; appends in a transaction under the batch's number, which Delta skips if it has it."""
         once = {"txnAppId": self.owner, "txnVersion": str(results.batch)}
         writer = results.read().write.format("delta").mode("append").options(**self.options, **once)
         writer.partitionBy(*self.partition_by).save(self.path)

@@ -221,10 +221,11 @@ class BatchRunner(Runtime):
     # -- called by Spark
 
     def callback(self) -> Callable[[DataFrame, int], None]:
-        """Return what Spark is to call; the lease of a running query keeps the runner alive.
+        """Return what Spark is to call with each batch; it raises BatchInterruption once the runner is gone.
 
-        [!] What Spark calls is held until Spark's query is no longer used, and that is used as long as the runner is
-        there: a cycle through Python and the JVM, which neither's garbage collection sees. So the runner isn't held.
+        The lease of a running query keeps the runner alive. [!] A strong reference here would make a cycle through
+        Python and the JVM, which neither's garbage collection sees: Spark's query holds what it calls, and the runner
+        holds the query.
         """
         runner = ref(self)
 
@@ -237,7 +238,7 @@ class BatchRunner(Runtime):
         return run_batch
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Run one batch, after any interrupted round.
+        """Run one batch, after any interrupted round, noting in `times` when; refuse it if the runner is closed.
 
         An error is kept in `error`, as users see it, and ends the query.
 
@@ -305,7 +306,7 @@ class BatchRunner(Runtime):
     def round(self, seconds: float | None = None, all: bool = False, final: bool = False) -> bool:
         """Run a round, without new rows; return whether it did anything.
 
-        It does nothing if nothing is owed, or while a batch must come first.
+        It waits for a batch that runs. It does nothing if nothing is owed, or while a batch must come first.
 
         Args:
             seconds: Roughly how long it may take to pay what is owed.
@@ -380,14 +381,14 @@ class BatchRunner(Runtime):
 
     @cached_property
     def _empty_batch(self) -> DataFrame:
-        """An empty batch, in a copy of the session, with the user's functions, as batches have one."""
+        """An empty batch, in a copy of the session, with the user's functions, as batches have one; made once."""
         session = self.frames.spark
         copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
         schema = self.frames.input(bool(self.outputs.sides)).schema
         return without_adaptive_execution(copy.createDataFrame([], schema))
 
     def _round(self, event: QuietPeriod) -> None:
-        """Run a round over an empty batch."""
+        """Run a round over an empty batch, in place of one of Spark's; raises whatever fails."""
         try:
             self._batch = self._empty_batch
             self.offer(self.protocol, event)
@@ -480,7 +481,7 @@ class BatchRunner(Runtime):
         self.after("delivery")
 
     def commit(self, action: Commit) -> Manifest | None:
-        """Write the manifest and return it, if the store is still this run's; otherwise None. See Runtime."""
+        """Write the manifest and return it, if the store is still this run's; else None. Logs what spilling decided."""
         manifest = super().commit(action)
         if manifest is not None:
             decision = manifest.progress.get("spilling", {}).get("decision")

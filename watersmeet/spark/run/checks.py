@@ -37,7 +37,7 @@ Exchange = Literal["driver", "local", "shuffle", "ring"]
 def checkpoint_location(spark: SparkSession, option: str | None, name: str | None) -> str:
     """Return the checkpoint location as the user wrote it; without an option, a folder in the session's default.
 
-    That folder has the query's name; without a name, it is a new one.
+    That folder has the query's name; without a name, it is a new one. Raises DefinitionError without a default.
     """
     default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     if option:
@@ -50,7 +50,7 @@ def checkpoint_location(spark: SparkSession, option: str | None, name: str | Non
 
 
 def require_streaming(inputs: Sequence[tuple[str, DataFrame]]) -> None:
-    """Refuse static inputs in a streaming join."""
+    """Raise DefinitionError for static inputs in a streaming join."""
     static = [name for name, frame in inputs if not frame.isStreaming]
     if len(static) == len(inputs):
         raise DefinitionError("All inputs are static: use join.toDF(); writeStream is for streaming inputs.")
@@ -68,7 +68,7 @@ def require_flat_columns(format: str | None, query: Query, select: object) -> No
 
 
 def require_separate_folders(store: str, *outputs: tuple[str, str]) -> None:
-    """Refuse two outputs in one folder, or one within the other, where files would mix, and any in the store.
+    """Raise DefinitionError for outputs in one folder, or one within the other, where files would mix, or in the store.
 
     Args:
         store: The folder with the join's state.
@@ -96,7 +96,7 @@ def _is_within(folder: str, other: str) -> bool:
 
 
 def require_distinct_columns(streams: Sequence[tuple[str, Sequence[str]]], reason: str) -> None:
-    """Refuse two columns of one name where all columns of a stream are needed.
+    """Raise DefinitionError for two columns of one name where all columns of a stream are needed.
 
     Args:
         streams: The streams' names, each with the names of its columns.
@@ -110,7 +110,10 @@ def require_distinct_columns(streams: Sequence[tuple[str, Sequence[str]]], reaso
 
 
 def choose_exchange(option: str | None, local: bool) -> Exchange:
-    """Return how partial results travel: the user's choice, or the one that measures faster where the join runs."""
+    """Return how partial results travel: the user's choice, or the one that measures faster where the join runs.
+
+    Raises DefinitionError for an unknown choice.
+    """
     names: tuple[Exchange, ...] = get_args(Exchange)
     if option is None:
         return "driver" if local else "shuffle"
@@ -121,7 +124,7 @@ def choose_exchange(option: str | None, local: bool) -> Exchange:
 
 
 def refuse_file_sink(folder: Folder) -> None:
-    """Refuse an output folder of Spark's own file sink: Spark reads only files there that its log lists."""
+    """Raise DefinitionError for a folder of Spark's own file sink: Spark reads only files there that its log lists."""
     if folder.has(SPARKS_LOG):
         raise DefinitionError(
             f"path '{folder.location.spark}' was written by Spark's own file sink (it has a {SPARKS_LOG}), and Spark "
@@ -144,7 +147,7 @@ TRIGGERS = ("processingTime", "once", "availableNow")
 
 
 def require_one_trigger(trigger: Mapping[str, object]) -> None:
-    """Refuse unknown triggers, none, and several."""
+    """Raise DefinitionError for unknown triggers, none, several, or a value that one can't have."""
     if trigger.get("continuous") is not None:
         raise DefinitionError("trigger(continuous=...): joins run in micro-batches; use processingTime.")
     values = {name: value for name, value in trigger.items() if value is not None}
@@ -165,7 +168,7 @@ def require_one_trigger(trigger: Mapping[str, object]) -> None:
 
 
 def parse_final(option: str, trigger: Mapping[str, object]) -> bool:
-    """Return whether everything is closed for good at the end; refused if the query may leave rows unread.
+    """Return whether everything is closed for good at the end; raises DefinitionError if rows may be left unread.
 
     [!] Not even `once` reads all there is: after a crash it only repeats the interrupted batch.
     """
@@ -185,7 +188,7 @@ def require_text(argument: str, value: object, example: str) -> None:
 
 
 def check_option(option: str, value: object, own: Mapping[str, str]) -> None:
-    """Refuse an option that looks like a misspelled one of ours, and a value that is not a path where one is needed.
+    """Raise DefinitionError for what looks like a misspelled option of ours, or a value of one that must be a path.
 
     All other options are the format's.
     """
@@ -205,7 +208,7 @@ def parse_whole(option: str, value: str) -> int:
 
 
 def parse_share(option: str, value: str) -> float:
-    """Return an option's value as a share from 0 to 1."""
+    """Return an option's value as a share from 0 to 1; raises DefinitionError if it is none."""
     try:
         number = float(value)
     except ValueError:
@@ -223,7 +226,7 @@ def parse_switch(option: str, value: str) -> bool:
 
 
 def parse_purge_every(argument: object) -> int:
-    """Return an argument as a number of batches."""
+    """Return an argument as a number of batches; raises DefinitionError unless it is a whole one, 1 or more."""
     number: int = to_python(argument)
     if not is_whole(number):
         raise DefinitionError(f"purge_every={argument!r} must be a whole number of batches, 1 or more.")
@@ -231,7 +234,7 @@ def parse_purge_every(argument: object) -> int:
 
 
 def parse_bool(name: str, argument: object) -> bool:
-    """Return an argument as True or False."""
+    """Return an argument as True or False; raises DefinitionError if it is neither."""
     value = to_python(argument)
     if not isinstance(value, bool):
         raise DefinitionError(f"{name}={argument!r} must be True or False.")
@@ -239,7 +242,7 @@ def parse_bool(name: str, argument: object) -> bool:
 
 
 def parse_identity(argument: object, select: Any, selected: bool) -> bool:
-    """Return whether results have an `_id`.
+    """Return whether results have an `_id`; raises DefinitionError if a SELECT list lacks it, but it is wanted.
 
     Args:
         argument: Whether the user wants it beside one struct column per stream.
@@ -255,7 +258,7 @@ def parse_identity(argument: object, select: Any, selected: bool) -> bool:
 
 
 def parse_remember(argument: object) -> int | None:
-    """Return for how many microseconds marks are remembered; None for ever."""
+    """Return for how many microseconds marks are remembered, None for ever; raises DefinitionError if invalid."""
     if argument is None:
         return None
     if not isinstance(to_python(argument), str | timedelta) or not (
@@ -290,7 +293,7 @@ def parse_samples(option: str | None, columns: Sequence[str]) -> frozenset[str] 
 
 
 def require_partition_columns(names: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse to partition files by a column that the results don't have."""
+    """Raise DefinitionError if files are to be partitioned by a column that the results don't have."""
     for name in names:
         if name.lower() not in map(str.lower, columns):
             listed = ", ".join(columns)
@@ -366,7 +369,7 @@ def _check_executors(spark: SparkSession, store: Store) -> None:
 
 
 def _marker_check(root: str, marker: str) -> Callable[[object], str | None]:
-    """Return what an executor runs: it says why the marker can't be read there; None if it can."""
+    """Return what an executor runs, pickled: it says why the marker can't be read there; None if it can."""
 
     # Takes plain strings and imports inside: an executor without watersmeet must still be able to unpickle it.
     def check(_: object) -> str | None:

@@ -85,6 +85,8 @@ class Jobs:
     def run(self, plans: Mapping[str, BatchPlan]) -> dict[str, Job]:
         """Run all joins in the order of their plans, inner ones first: their results are rows of later ones.
 
+        State and results are written to the store.
+
         Args:
             plans: The plans, by the paths of the joins.
         """
@@ -138,7 +140,9 @@ class Jobs:
         raise AssertionError("unreachable")
 
     def _decide(self, node: FrameTree, plan: BatchPlan, reports: Sequence[TaskReport]) -> None:
-        """Let Spark decide the combinations that tasks left to it; adds those that are results to the reports.
+        """Let Spark decide the combinations that tasks left to it, and remove their files.
+
+        Those that are results are added to the first report, with their tallies.
 
         Raises:
             PredicateError: If a conjunct raises.
@@ -251,7 +255,10 @@ def figures(progress: Mapping[str, Any]) -> dict[str, str]:
 
 
 def report_figures(session: SparkSession, progress: Mapping[str, Any]) -> None:
-    """Add the figures of a batch to its observed metrics; must be called by the thread that runs the batch."""
+    """Add the figures of a batch to its observed metrics; must be called by the thread that runs the batch.
+
+    Whatever fails is only logged, for debugging: no batch depends on it.
+    """
     try:
         _add_row(session, figures(progress))
     except Exception as error:
@@ -259,7 +266,7 @@ def report_figures(session: SparkSession, progress: Mapping[str, Any]) -> None:
 
 
 def _add_row(session: SparkSession, values: Mapping[str, str]) -> None:
-    """Put values into the metrics that Spark observes in the running batch, by means of its private classes."""
+    """Put values into the metrics that Spark observes in the running batch, by its private classes, which may raise."""
     context: Any = session.sparkContext
     gateway, jvm = context._gateway, context._jvm
     query = session._jsparkSession.streams().get(context.getLocalProperty(QUERY)).streamingQuery()

@@ -48,7 +48,7 @@ def send_frame(link: socket.socket, frame: bytes) -> None:
 
 
 def read_frame(link: socket.socket, longest: int | None = None) -> bytes:
-    """Return the next frame.
+    """Return the next frame of a link, for which it waits; `longest` is the most bytes it may have.
 
     Raises:
         ConnectionError: If the link ends, or the frame is longer than allowed.
@@ -96,7 +96,7 @@ def prove(link: socket.socket, secret: bytes, role: bytes) -> None:
 
 
 def connect_to(address: tuple[str, int], secret: bytes) -> socket.socket:
-    """Return a connection to a peer that knows the secret; raises OSError if there is none at the address."""
+    """Return a connection to a peer that knows the secret; raises OSError if nobody answers, or the proof fails."""
     link = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     prove(link, secret, b"connects")
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -119,7 +119,7 @@ def listening(address: tuple[str, int]) -> Iterator[socket.socket]:
 
 
 def accept_peers(server: socket.socket, secret: bytes, until: float) -> Iterator[socket.socket]:
-    """Yield connections from peers that know the secret; strangers are refused, and delay nobody.
+    """Yield connections from peers that know the secret; strangers are refused, and delay nobody. Starts threads.
 
     Args:
         server: Where peers connect; if it is closed, nobody else is awaited.
@@ -129,6 +129,7 @@ def accept_peers(server: socket.socket, secret: bytes, until: float) -> Iterator
     proven: SimpleQueue[socket.socket | None] = SimpleQueue()
 
     def check(link: socket.socket) -> None:
+        """Hand a connection on if its peer knows the secret; close it otherwise."""
         try:
             prove(link, secret, b"accepts")
             proven.put(link)
@@ -136,6 +137,7 @@ def accept_peers(server: socket.socket, secret: bytes, until: float) -> Iterator
             link.close()
 
     def listen() -> None:
+        """Accept connections, and check each in a thread of its own, until the server is closed."""
         with suppress(OSError):  # closed: nobody else is awaited
             while True:
                 link, _ = server.accept()
@@ -193,7 +195,7 @@ class Rendezvous:
         return connect
 
     def _meet(self) -> None:
-        """Tell the tasks where all of them listen, once all have come.
+        """Tell the tasks where all of them listen, once all have come; runs in a thread until the server is closed.
 
         A stage that failed is run again as a whole: its tasks come anew, and take the places of those before.
         """
@@ -227,7 +229,7 @@ class Mailbox:
         self._error: str | None = None
 
     def put(self, node: int, frame: bytes) -> None:
-        """Add a frame; never waits for it to be taken."""
+        """Add a frame, beyond the limit to a temporary file; never waits for it to be taken."""
         with self._change:
             if self._size + len(frame) > self._limit and self._frames:
                 self._frames.append((node, self._set_aside(frame)))
@@ -356,7 +358,7 @@ class TaskLinks:
             self._mailbox.fail(str(error))
 
     def _send(self, link: socket.socket) -> None:
-        """Send the frames of the outbox until it holds None; an error makes the mailbox fail."""
+        """Send the frames of the outbox until the task has ended and none is left; an error makes the mailbox fail."""
         try:
             while True:
                 send_frame(link, self._outbox.get()[1])
@@ -366,7 +368,7 @@ class TaskLinks:
             self._mailbox.fail(str(error))
 
     def send(self, node: int, frame: bytes) -> None:
-        """Send a frame to a node: to the next task, or to a node of this one."""
+        """Send a frame to a node, of the next task or of this one; doesn't wait for it to arrive."""
         if self._sender is None or (node in self._nodes and node != self._nodes[0]):
             self._mailbox.put(node, frame)
         else:

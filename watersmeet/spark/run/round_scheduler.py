@@ -103,7 +103,8 @@ class RoundScheduler(threading.Thread):
     def _try(self, pay: Callable[[], object]) -> None:
         """Pay; log an error, and keep it in `error` until a later round succeeds. Without its lease, start no more.
 
-        A failed round is run again before the next batch, and stops the query if it fails there.
+        A failed round is run again before the next batch, and stops the query if it fails there. After an error, waits
+        a second.
         """
         try:
             pay()

@@ -45,7 +45,10 @@ _worker: Worker | None = None
 
 
 def worker() -> Worker:
-    """Return what this worker process keeps between tasks; the first call creates it."""
+    """Return what this worker process keeps between tasks; the first call creates it.
+
+    That one also sets how many processes share the memory of the container.
+    """
     global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
     if _worker is None:
         set_workers(_processes())
@@ -157,7 +160,7 @@ def is_death(error: BaseException) -> bool:
 
 
 def retry_after_death(job: Callable[[], T], clear: Callable[[], None] = lambda: None) -> T:
-    """Run a job, and once more if a Python worker or an executor dies in it: `local[N]` does not retry tasks.
+    """Run a job, and once more if a Python worker or an executor dies, with a warning: `local[N]` retries no task.
 
     Args:
         job: The job; its second run shares nothing with the first, whose tasks may still be running.

@@ -65,7 +65,7 @@ QUOTES = "'\"`"
 
 @contextmanager
 def without_error_log() -> Iterator[None]:
-    """Keep PySpark from logging Spark's errors, with stacks of frames: we report them in a sentence."""
+    """Silence PySpark's log of SQL errors within a `with`, in the whole process: we report them in a sentence."""
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
@@ -75,7 +75,7 @@ def without_error_log() -> Iterator[None]:
 
 
 def parse(spark: SparkSession, text: str) -> ParsedNode:
-    """Let Spark parse an expression.
+    """Return Spark's tree of an expression, as parsed: no name has been looked up.
 
     Raises:
         SqlError: If it is none; the position is underlined.
@@ -271,7 +271,7 @@ class ConditionText:
         return SqlError(problem, self.text, *self._close(*span))
 
     def _close(self, start: int, end: int) -> tuple[int, int]:
-        """Widen a span to include both of each pair of parentheses that it includes one of."""
+        """Return a span widened to hold both of each pair of parentheses of which it holds one."""
         while (missing := _count_unbalanced(self.text[start:end]))[0] and (at := self.text.rfind("(", 0, start)) >= 0:
             start = at
         while missing[1] and (at := self.text.find(")", end)) >= 0:

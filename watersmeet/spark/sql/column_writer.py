@@ -62,7 +62,7 @@ class ColumnWriter:
         return self._add(column, alias=False), self.text
 
     def select_list(self, columns: Sequence[SparkColumn]) -> list[ParsedNode]:
-        """Write a SELECT list; return its items."""
+        """Append a SELECT list to `text`; return its items with their spans there. Raises as `_add` does."""
         parts: list[ParsedNode] = []
         for column in columns:
             self._write(", " if parts else "")
@@ -126,7 +126,10 @@ class ColumnWriter:
         return handle if same else (template or handle).withNewChildren(self._builder.sequence(nodes))
 
     def _template(self, handle: Any, count: int) -> Any:
-        """Return the parser's operator for a call of PySpark's, with children to be replaced; None if there is none."""
+        """Return the parser's operator for a call that PySpark spells as a function, such as `<`; None for other calls.
+
+        The caller replaces its children, which are names. Each operator is parsed once, and kept.
+        """
         name = str(items(handle.nameParts())[-1]).lower()
         if name in BINARY and count == 2:
             text = f"x {name} y"
@@ -196,7 +199,7 @@ class ColumnWriter:
         return ParsedNode(handle, kind, tuple(parts), (start, self._length))
 
     def _write_operator(self, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
-        """Write an operator between, before or behind its operands; return these."""
+        """Append an operator between, before or behind its operands to the text; return these."""
         self._write(BEFORE.get(kind, ""))
         parts = [self._write_operand(kind, children[0])]
         if kind in SIGNS:
@@ -206,7 +209,7 @@ class ColumnWriter:
         return parts
 
     def _write_operand(self, outer: str, handle: Any) -> ParsedNode:
-        """Write an operand, in parentheses if it is an operator itself."""
+        """Append an operand to the text, in parentheses if it is an operator itself; return it."""
         kind = kind_of(handle)
         parentheses = kind in SIGNS or kind in BEFORE or kind in BEHIND
         if outer in ("And", "Or"):
@@ -217,7 +220,7 @@ class ColumnWriter:
         return part
 
     def _write_call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[ParsedNode]:
-        """Write a call, a cast, an alias, a lambda function, IN or an index; return its parts."""
+        """Append a call, a cast, an alias, a lambda function, IN or an index to the text; return its parts."""
         if kind in ("In", "UnresolvedExtractValue"):
             first = self._write_operand(kind, children[0])
             self._write(" IN (" if kind == "In" else "[")
@@ -237,7 +240,7 @@ class ColumnWriter:
         return parts
 
     def _write_list(self, children: Sequence[Any]) -> list[ParsedNode]:
-        """Write expressions with commas between them; return them."""
+        """Append expressions with commas between them to the text; return them."""
         parts: list[ParsedNode] = []
         for child in children:
             self._write(", " if parts else "")

@@ -44,7 +44,7 @@ class ConditionNames:
         self.reads(tree)
 
     def reads(self, part: ParsedNode) -> frozenset[Column]:
-        """Return the columns that a part reads."""
+        """Return the columns that a part reads, looked up once; raises SqlError if one of its names is refused."""
         if part not in self._reads:
             try:
                 self._reads[part] = self.own_columns(part).union(*map(self.reads, part.children))
@@ -88,7 +88,7 @@ class ConditionNames:
         return self._node(part, builder, self._qualified_name(part)) if self._is_column(part) else None
 
     def number(self, part: ParsedNode, builder: NodeBuilder) -> Any:
-        """Return a column's node with its number in its stream for a name; None if the part is not a name."""
+        """Return a new node for a column, named by its number in its stream; None if the part is not a name."""
         if not self._is_column(part):
             return None
         column = self._scope.column(part.names)
@@ -111,7 +111,7 @@ class ConditionNames:
 
     @cached_property
     def _variables(self) -> dict[ParsedNode, frozenset[str]]:
-        """For each part the variables of the lambdas around it."""
+        """The variables of the lambdas around each part, in lower case; found once, for the whole tree."""
         variables: dict[ParsedNode, frozenset[str]] = {}
 
         def visit(part: ParsedNode, bound: frozenset[str]) -> None:

@@ -354,7 +354,7 @@ class GapReader:
         return self._shift_time(parts[1], 0, number * MICROSECONDS[unit]) if unit in MICROSECONDS else None
 
     def _number(self, node: Any) -> int | None:
-        """Return a constant whole number, or number of months."""
+        """Return a constant whole number, or number of months; None for anything else."""
         try:
             value = node.eval(None) if node.foldable() else None
         except (PySparkException, Py4JError):
@@ -411,14 +411,14 @@ class GapReader:
         return value.plus(-drift, drift, local=True, grain=Fraction(1))  # offsets are of any seconds
 
     def _difference_in_units(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return `timestampdiff(unit, start, end)`, which is rounded towards zero."""
+        """Return `timestampdiff(unit, start, end)`, rounded towards zero; None if it can't be followed."""
         unit, span = MICROSECONDS.get(str(node.unit()).upper()), self._subtract(parts[1], parts[0])
         if span is None or span.scale != 1 or unit is None:
             return None
         return _cut_off(span, Fraction(unit))
 
     def _truncate(self, node: Any, parts: Sequence[Any]) -> TimeSum | None:
-        """Return the start of the minute, the day or the month of a timestamp, in local time."""
+        """Return the start of the minute, the day or the month of a timestamp, in local time; None if unknown."""
         value, name = self._time(parts[1]), _unit_name(node)
         unit = MONTHS[name] * LONGEST_MONTH if name in MONTHS else MICROSECONDS.get(name)
         if value is None or unit is None:

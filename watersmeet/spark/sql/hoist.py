@@ -191,6 +191,7 @@ class Hoist:
         """
 
         def replace(inner: ParsedNode) -> Any:
+            """Return the node of a hidden column, an answer, an error or a qualified name; None to keep a part."""
             if inner in self.hidden:
                 return self._builder.node(self.hidden[inner].read())
             if self._names.predicate(inner) is not None:
@@ -259,7 +260,10 @@ class Hoist:
             self.hidden[part] = self._add_column(part, stream, value, kind)
 
     def _hoist_children(self, part: ParsedNode) -> None:
-        """Let Spark compute the children of a part, without any cast to float that Spark may leave out."""
+        """Add hidden columns for what a part computes from, instead of one for the part; none holds a cast to float.
+
+        [!] Spark may leave such a cast out.
+        """
         for root in (root for child in part.children for root in self._stream_parts(child)):
             if any(_is_float_cast(inner) for inner in root.walk()):
                 self._hoist_children(root)
@@ -300,6 +304,7 @@ class Hoist:
         time = F.col(column_name(self._streams[stream].time)).cast("string")
 
         def replace(inner: ParsedNode) -> Any:
+            """Return the node of a disguised literal, or of a numbered column; None to keep a part."""
             if inner.kind == "Literal":
                 return self._builder.node(
                     F.when(F.length(time) < 0, None).otherwise(self._builder.column(inner.handle))

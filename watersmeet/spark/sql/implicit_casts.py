@@ -84,7 +84,7 @@ def _is_text(node: Any) -> bool:
 
 
 def _warn(sentence: str) -> None:
-    """Warn on behalf of the line that called this package."""
+    """Issue a DefinitionWarning that names the line which called this package."""
     frame, depth = sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("watersmeet."):
         frame, depth = frame.f_back, depth + 1

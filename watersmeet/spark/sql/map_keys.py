@@ -79,7 +79,10 @@ class MapKeys:
                 self._types[part] = kind
 
     def make(self, part: ParsedNode, children: Sequence[Any]) -> Any:
-        """Return the node of a call with other arguments; one that makes a map first tests its keys, and may raise."""
+        """Return the node of a call with other arguments; if it makes a map, it tests each row's keys, and may raise.
+
+        Calls that `learn_types` did not find in the plan are not tested.
+        """
         if part not in self._types:
             return self._builder.with_children(part, children)
         columns = [self._builder.column(child) for child in children]
@@ -105,7 +108,7 @@ class MapKeys:
         return KEYS[name_of(part)][1](arguments)
 
     def _transform(self, part: ParsedNode, source: Column, function: Any) -> Column:
-        """Return a map with other keys; they are computed once."""
+        """Return the map that `transform_keys` makes of another; its new keys are computed once, and tested."""
         template = parse(self._spark, "zip_with(keys, values, each)")
         both = [self._builder.node(column) for column in (F.map_keys(source), F.map_values(source))]
         keys = self._builder.column(self._builder.with_children(template, [*both, function]))

@@ -167,7 +167,7 @@ def _check_node(text: ConditionText, node: Any) -> None:
 
 
 def nondeterministic_call(node: Any) -> str | None:
-    """Return the name of a node that itself depends on chance or the clock, or the text such as `now` that it casts."""
+    """Return a node's name, or a text such as `now` that it casts, if it depends on chance or the clock; else None."""
     kind = kind_of(node)
     if kind in CLOCK or not (node.deterministic() or _has_nondeterministic_child(node)) or _is_random(node, kind):
         return str(node.prettyName())
@@ -246,6 +246,7 @@ def check_tree(
     """
 
     def visit(part: ParsedNode, depth: int, bound: bool) -> None:
+        """Raise the error for the first part that isn't allowed; `bound` says that it is inside a lambda."""
         problem = _problem(spark, part, bound) if not own(part) else None
         if problem is not None or depth > DEPTH:
             raise error(problem or "This is nested too deeply.", part)

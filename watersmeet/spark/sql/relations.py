@@ -350,6 +350,7 @@ class _JoinBuilder:
         names = self._names(draft)
 
         def resolve(path: list[str]) -> Attribute | None:
+            """Return the column that a name means; None if no stream has it, or several."""
             stream = names.stream(path[0]) if len(path) > 1 else None
             if stream is not None:
                 return Attribute(stream, path[1].lower())

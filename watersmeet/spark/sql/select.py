@@ -143,7 +143,7 @@ def _items(plan: Any) -> list[Any]:
 
 
 def _parsed_items(plan: Any, text: str) -> list[ParsedNode]:
-    """Return the items of a list.
+    """Return the items of a SELECT list, from Spark's plan of it.
 
     Raises:
         SqlError: If they are nested too deeply to be walked.
@@ -520,7 +520,7 @@ def _parser(spark: SparkSession) -> Any:
 
 
 def _apply_to(plan: Any, frame: DataFrame) -> DataFrame:
-    """Return the plan of a list applied to a frame."""
+    """Return the frame that a parsed list makes of another; Spark analyses it now, and may raise, but runs no job."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     below = jvm.java.util.ArrayList()

@@ -229,13 +229,9 @@ def _default_columns(query: Query, identity: bool) -> list[SparkColumn]:
 
 
 def struct_of(stream: str, names: Sequence[str], lacking: bool, time: str) -> SparkColumn:
-    """Return a struct column that holds the tuple of a stream, under the stream's name.
+    """Return a struct column of a stream's columns, under its name, without the hidden time of a table.
 
-    Args:
-        stream: The stream.
-        names: Its columns.
-        lacking: Whether results may lack the stream; its time is then NULL.
-        time: Its time column.
+    Where results may lack the stream (`lacking`), it is NULL if `time` is, which is one of the `names`.
     """
     columns = {name: F.col(f"{quote_name(stream)}.{quote_name(name)}") for name in names}
     struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))

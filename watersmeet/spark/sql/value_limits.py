@@ -264,6 +264,7 @@ class MakerLimits(ValueLimits):
         return maker_of(part) is not None and is_built_in(self._spark, part.names[-1])
 
     def _is_constant(self, part: ParsedNode) -> bool:
+        """See `ValueLimits`; where only the number of parts is constant, that is tested, and the answer is False."""
         maker = MAKERS[name_of(part)]
         if not all(map(is_constant, sizing_of(part, maker))):
             return False
@@ -289,7 +290,7 @@ class UntrustedLimits(ValueLimits):
     """
 
     def learn_types(self, plan: Any) -> None:
-        """See `ValueLimits`.
+        """See `ValueLimits`; a call that the plan no longer contains can't be limited.
 
         Raises:
             SqlError: If a call can't be limited.
@@ -312,6 +313,7 @@ class UntrustedLimits(ValueLimits):
         return name_of(part) in BOUNDED
 
     def _is_constant(self, part: ParsedNode) -> bool:
+        """See `ValueLimits`; where only the number of parts is constant, that is tested, and the answer is False."""
         name, maker = name_of(part), MAKERS.get(name_of(part))
         if all(map(is_constant, part.children)):
             size = None if name in READERS else constant_size(self._spark, part, partial(bound_of, name))
@@ -322,6 +324,7 @@ class UntrustedLimits(ValueLimits):
         return False
 
     def _guard(self, part: ParsedNode, children: list[Any]) -> Any:
+        """See `ValueLimits`; the values of `HOLDERS` are measured once made, those of others are bounded before."""
         if name_of(part) in HOLDERS:
             value = self._builder.column(self._make(part, children))
             _, kind = self._types[part]

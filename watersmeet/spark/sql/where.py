@@ -395,7 +395,7 @@ class _WhereCompiler:
         return tuple(self._hoist.condition(side, self._answer) for side in sides)
 
     def _answer(self, call: ParsedNode) -> SparkColumn:
-        """Return the answer of a Python predicate as Spark reads it."""
+        """Return the column with the answers of a Python predicate; it raises where computing an argument did."""
         answer = F.col(hidden_name(f"p{call.span[0]}"))
         for argument in self._arguments_that_may_raise(call):
             answer = argument.guard(answer)

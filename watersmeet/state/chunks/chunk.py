@@ -253,7 +253,7 @@ class Rows:
         return rows if self.ordinals is None else rows.append_column(ORDINAL, pa.array(self.ordinals))
 
     def order(self, column: Column) -> SortedColumn:
-        """Return a column in rising order of its values; it is sorted at most once."""
+        """Return a column in rising order of its values; sorts it once, keeps it, and tells `on_growth`."""
         if column not in self._sorted:
             self._sorted[column] = sort_column(self._batch, column, self.column(column))
             if self.on_growth is not None:

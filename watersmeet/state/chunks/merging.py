@@ -76,7 +76,7 @@ def _tier(rows: int) -> int:
 
 
 def _pack(group: list[Chunk]) -> list[list[Chunk]]:
-    """Split a group so that no part grows beyond the largest chunk allowed."""
+    """Return a group in parts, the oldest chunks first, none larger than a chunk may be."""
     parts: list[list[Chunk]] = [[]]
     for chunk in sorted(group, key=lambda chunk: (chunk.batch, chunk.id)):
         if parts[-1] and sum(c.bytes for c in parts[-1]) + chunk.bytes > limits().merged_bytes:

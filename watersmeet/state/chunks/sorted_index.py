@@ -55,7 +55,7 @@ def zone_of(values: pa.Array) -> Zone:
 
 
 def _count_bins(values: Floats, low: float, high: float) -> tuple[int, ...]:
-    """Return how many values fall into each of BINS equal parts of [low, high]."""
+    """Return how many values fall into each of BINS equal parts of [low, high]; empty if too few, or infinite."""
     width = high - low
     if len(values) < BINS or not np.isfinite(width):
         return ()

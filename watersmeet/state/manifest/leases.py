@@ -71,7 +71,7 @@ def is_running(process: Mapping[str, Any]) -> bool | None:
 
 
 def host_id() -> str | None:
-    """Return what identifies this host and its container; their processes have numbers of their own."""
+    """Return what identifies this host and container, whose process numbers are their own; None if it is unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:

@@ -210,7 +210,7 @@ class StateView:
         return np.array([bucket.first for bucket in buckets])
 
     def homes(self) -> Ints:
-        """Return the owner of each live chunk, in their order; ANYWHERE for one that has several."""
+        """Return the owner of each live chunk, in their order, computed once; ANYWHERE for one that has several."""
         if "home" not in self._columns:
             owners = list(map(attrgetter("owners"), self.chunks))
             every = list(chain.from_iterable(owners))

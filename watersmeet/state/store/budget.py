@@ -312,7 +312,7 @@ class OpenChunks:
         return key[:3] in self._verified
 
     def put(self, key: RowsKey, rows: Rows, user_limit: int = 0) -> None:
-        """Keep verified rows open; others may be closed to make room.
+        """Keep verified rows open, and count what they take as they grow; others may be closed to make room.
 
         Args:
             key: Their key.
@@ -332,7 +332,7 @@ class OpenChunks:
         self._bound()
 
     def _bound(self) -> None:
-        """Close chunks beyond the limits."""
+        """Close the chunks least recently used if they take more bytes than they may, or are too many."""
         most = self._most(self._rows.size)
         if self._rows.size > most and self.nbytes > most:
             self._rows.shrink(3 * most // 4)  # by a quarter, so that this is not due again at once

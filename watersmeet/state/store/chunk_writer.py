@@ -144,7 +144,7 @@ class ChunkWriter:
         return chunks
 
     def _write_file(self, name: str, buffer: pa.Buffer) -> str:
-        """Write a file of chunks; return its path."""
+        """Write a file of chunks; return its path, which contains a digest of the content if `again`."""
         if not self.again:
             self.store.write(f"{name}.arrow", buffer)
             return f"{name}.arrow"
@@ -270,7 +270,7 @@ def _write(store: Store, name: str, rows: Mapping[str, Ints]) -> str:
 
 
 def dead_rows(store: Store, chunk: Chunk) -> Ints:
-    """Return the numbers of a chunk's dead rows, in rising order.
+    """Return the numbers of a chunk's dead rows, in rising order; the process keeps what it has read of their file.
 
     Raises:
         StateError: If the file is missing or damaged.
@@ -286,7 +286,7 @@ def _size(dead: Mapping[str, Ints]) -> int:
 
 
 def _read(store: Store, path: str) -> dict[str, Ints]:
-    """Return the numbers of dead rows in a file, by chunk."""
+    """Return the numbers of dead rows in a file, by chunk; raises StateError if it is missing or damaged."""
     batch = pa.ipc.open_stream(store.map_digested(path)).read_next_batch()
     store.validate(batch)
     chunks, rows = batch.columns

@@ -37,11 +37,11 @@ def digest(*parts: Any) -> str:
 
 @contextmanager
 def consistent(root: str) -> Iterator[None]:
-    """Turn unexpected errors into a StateError that says that documents of a store contradict each other.
+    """Turn unexpected errors within a `with` into a StateError: documents of a store contradict each other.
 
     For readers of stores that they did not write. [!] Each document has the right shape, or it would not have been
-    read; whether they fit together, as columns and their streams do, shows only in use. A bug of Watersmeet's looks
-    the same: it is the cause of the error that is raised.
+    read; whether they fit together, as columns and their streams do, shows only in use. A bug of Watersmeet's looks the
+    same: it is the cause of the error that is raised.
 
     Args:
         root: Where the store is.

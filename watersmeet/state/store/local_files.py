@@ -70,7 +70,10 @@ def resolve_document(root: str, path: str) -> Path:
 
 
 def link(draft: Path, path: Path) -> bool:
-    """Give a file another name, unless there is another file of that name; return whether there was none."""
+    """Give a draft its name, unless there is another file of that name; return whether there was none.
+
+    Where there are no hard links, the draft is gone afterwards.
+    """
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -173,7 +173,7 @@ def _bucket(root: str) -> tuple[str, str | None]:
 
 
 def _open_in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
-    """Return a store in a cloud; what creates files there is opened at the first use."""
+    """Return a store in a cloud; the package by which it creates files is imported when it creates the first."""
 
     @lru_cache(maxsize=1)
     def open_once() -> Any:
@@ -193,6 +193,7 @@ def _open_hdfs(root: str) -> Remote:
     """Return a store on HDFS, through its client in Rust.
 
     Raises:
+        DefinitionError: If the client isn't installed.
         OSError: If no host answers.
     """
     try:
@@ -250,7 +251,7 @@ def folder() -> Path:
 
 
 def save(path: Path, content: bytes) -> None:
-    """Write a copy atomically, and remove old ones to make room.
+    """Write a copy of a remote file atomically; now and then, old copies are removed to make room.
 
     Raises:
         StateError: If another user could write to the folder.

@@ -57,7 +57,7 @@ def check_fields(values: Mapping[str, Any], kind: type) -> None:
 
 @cache
 def _check(kind: Any) -> Check:
-    """Return what checks values of a type; the type hints decide, as documents and classes are annotated."""
+    """Return what raises Misfit for a value that isn't of a type, by its hints; made once for each type."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: None

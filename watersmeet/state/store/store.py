@@ -239,7 +239,7 @@ class Store:
                 self._copy_path(file).unlink(missing_ok=True)
 
     def _map(self, path: str) -> pa.Buffer:
-        """Memory-map a file; a remote one is fetched to this host's disk first."""
+        """Memory-map a file; a remote one is fetched to disk first. Raises StateError if it is missing or empty."""
         for _ in range(TRIES):
             try:
                 return _map_file(self._local_copy(path))
