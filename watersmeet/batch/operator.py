@@ -6,7 +6,6 @@ Spark's streaming joins, `advise` and the tests drive it.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from watersmeet.batch.measurements import hop_work, update_statistics, usage
 from watersmeet.batch.outer_joins import closing_mark
@@ -26,6 +25,7 @@ from watersmeet.batch.plan import (
 )
 from watersmeet.batch.report import IntakeReport, StreamIntake, TaskReport, total
 from watersmeet.batch.watermark import advance_stream, inner_marks, join_settled, join_watermark, stream_marks
+from watersmeet.caching import cached_property
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.metadata.closing import ClosingRules

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf
 from typing import Any, Literal, NamedTuple
 
+from watersmeet.caching import cached_property
 from watersmeet.limits import Limits, limits
 from watersmeet.metadata.denial import DeniedRows, load_denied_rows
 from watersmeet.metadata.plan import MetadataPlan

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import pyarrow as pa
 
+from watersmeet.caching import cached_property
 from watersmeet.metadata.closing_rules import (
     ClosingRule,
     ColumnEnd,

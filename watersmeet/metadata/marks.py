@@ -7,7 +7,6 @@ become disjoint spans; all others are found by a hash, which only proposes candi
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrays import Ints, Mask
+from watersmeet.caching import cached_property
 from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.limits import limits
 from watersmeet.metadata.spans import (

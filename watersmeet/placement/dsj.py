@@ -10,11 +10,11 @@ wire: from these every task derives the remaining nodes and streams. The join me
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil
 from typing import Any, Self
 
 from watersmeet.arguments import is_whole
+from watersmeet.caching import cached_property
 from watersmeet.cost.cost_model import dsj_cost
 from watersmeet.cost.equations import buffer_bound, slices_needed
 from watersmeet.cost.load import ROW_SECONDS

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import permutations
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arguments import format_seconds
+from watersmeet.caching import cached_property
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import (
     Constraint,

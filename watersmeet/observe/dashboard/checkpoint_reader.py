@@ -6,9 +6,9 @@ It takes no lease and writes nothing, so it works beside a running query, after 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
+from watersmeet.caching import cached_property
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.observe.dashboard.dashboard_view import Series
 from watersmeet.state.manifest import history, leases

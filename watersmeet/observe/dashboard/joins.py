@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from watersmeet.arguments import format_duration, microseconds
+from watersmeet.caching import cached_property
 from watersmeet.formatting import format_bytes
 from watersmeet.observe.dashboard.checkpoint_reader import Progress, RecentBatches
 from watersmeet.observe.dashboard.dashboard_view import (

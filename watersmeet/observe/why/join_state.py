@@ -5,7 +5,6 @@ A running query may remove files while they are read; `read_newest` then starts 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.batch.node import any_flagged
+from watersmeet.caching import cached_property
 from watersmeet.errors import StateError
 from watersmeet.metadata.expiry import Moment, first_needed, first_open, superseding_columns
 from watersmeet.observe.why.answer import BatchRange

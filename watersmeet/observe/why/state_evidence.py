@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.side_outputs import text_of
+from watersmeet.caching import cached_property
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import value_at
 from watersmeet.metadata.closing import ClosingRules

@@ -8,7 +8,6 @@ import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.batch.operator import Operator
+from watersmeet.caching import cached_property
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.exchanges import run_intake
 from watersmeet.ordering import Given, Ordering

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from watersmeet.batch.intake import Intake
 from watersmeet.batch.node import any_flagged
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.caching import cached_property
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.exchange.tasks import CONTENT, rows_of
 from watersmeet.observe.why.answer import MOST_COLUMNS, Answer, TupleStatus, ValueFormatter

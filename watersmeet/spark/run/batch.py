@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from threading import RLock
 from typing import Any, NoReturn
 from weakref import ref
@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.caching import cached_property
 from watersmeet.cost.parameters import Parameters, measure
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.observe.explain import draw_join_tree, explain

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -17,6 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
 from sqlglot import exp
 
+from watersmeet.caching import cached_property
 from watersmeet.errors import SqlError
 from watersmeet.predicate.source import SqlNode
 from watersmeet.spark.run.workers import WORKER_DIED, is_death

@@ -1,9 +1,9 @@
 """Names in Spark's tree of a `where`: the columns that each part reads, and the same names qualified."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
+from watersmeet.caching import cached_property
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column, PythonPredicate
 from watersmeet.predicate.scope import Scope, same_name
