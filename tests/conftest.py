@@ -16,9 +16,6 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # JVMs that live for seconds: to optimise their code would take them longer than to run it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Spark's own way starts processes for each file of a checkpoint; crash tests, in processes of their own, keep it.
-FAST_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -75,7 +72,6 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.daemon.module", "tests.spark.warm_daemon")
-        .config("spark.sql.streaming.checkpointFileManagerClass", FAST_CHECKPOINTS)
         .config("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         .getOrCreate()
     )

@@ -15,6 +15,7 @@ from tests.spark.harness import table as to_table
 from watersmeet.spark.api import writer
 from watersmeet.spark.checkpoint import lease as leases
 from watersmeet.spark.checkpoint.lease import Lease
+from watersmeet.spark.run.versions import SPARK
 from watersmeet.state.store.store import Store
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream
@@ -320,3 +321,27 @@ def test_a_restart_sweeps_what_crashes_left(spark: SparkSession, ran: Path, tmp_
     assert not any((store / name).exists() for name in left)
     assert len([*(store / "manifests").glob("000000000003-*.json")]) == len([*(store / "fences").iterdir()]) == 1
     assert len(_chunks(tmp_path / "checkpoint")) > 0
+
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.mark.skipif(SPARK < (4, 3), reason="the class has another name")
+@pytest.mark.parametrize("own", [None, "FileContextBasedCheckpointFileManager"])
+def test_sparks_part_is_written_without_a_process_for_each_file(
+    spark: SparkSession, tmp_path: Path, own: str | None
+) -> None:
+    package = "org.apache.spark.sql.execution.streaming.checkpointing"
+    chosen = None if own is None else f"{package}.{own}"
+    if chosen:
+        spark.conf.set(FILE_MANAGER, chosen)
+    try:
+        write(tmp_path / "in", PAIR.batches[:1])
+        writer = join_of(PAIR, frames(spark, tmp_path / "in", "ab")).writeStream.trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
+        assert spark.conf.get(FILE_MANAGER, None) == chosen
+        manager = query._query._jsq.streamingQuery().offsetLog().fileManager()
+        assert manager.getClass().getSimpleName() == (own or "FileSystemBasedCheckpointFileManager")
+        query.awaitTermination()
+    finally:
+        spark.conf.unset(FILE_MANAGER)

@@ -23,7 +23,7 @@ from watersmeet.spark.api.join_query import JoinQuery
 from watersmeet.spark.api.spill import quotas_of
 from watersmeet.spark.api.why_running import store_description
 from watersmeet.spark.checkpoint.lease import Lease, take
-from watersmeet.spark.checkpoint.offsets import Offsets
+from watersmeet.spark.checkpoint.offsets import Offsets, start_on
 from watersmeet.spark.checkpoint.paths import Location, absolute, check_reachable, locate, text_of
 from watersmeet.spark.output import tables
 from watersmeet.spark.output.files import Folder
@@ -349,7 +349,7 @@ class JoinWriter:
         stream = stream.queryName(self._name) if self._name else stream
         stream = stream.trigger(**self._trigger) if self._trigger else stream
         try:
-            query = stream.foreachBatch(runner.callback()).start()
+            query = start_on(location, stream.foreachBatch(runner.callback()), join.spark)
         except (Py4JJavaError, SparkRuntimeException) as error:
             raise failure(error, runner.checkpoint.offsets.checkpoint, runner.checkpoint.lease) from error
         return JoinQuery(query, join, runner, self._ends)

@@ -7,9 +7,19 @@ leave a hidden file, and Spark would then refuse the checkpoint for good.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.errors import AFRESH, StateError
+from watersmeet.spark.checkpoint.paths import Location
+from watersmeet.spark.run.versions import SPARK
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.file_format import digest
@@ -18,6 +28,36 @@ from watersmeet.state.store.store import Store
 LOGS = ("offsets", "commits")
 _BATCH = re.compile(r"\w+/\d+")
 _UNFINISHED = re.compile(r"\w+/\.{1,2}\d+\.([0-9a-f-]{36}(\.TID\d+)?\.tmp(\.crc)?|crc)")
+
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_PLAIN_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_INITIALISATION = 2000
+"""Milliseconds to wait for a query to open its sources."""
+_starting = Lock()
+
+
+def start_on(location: Location, writer: DataStreamWriter, spark: SparkSession) -> StreamingQuery:
+    """Start a query whose part of a checkpoint is at a location; one on local files is written by plain renames.
+
+    Spark's default for local files runs commands of the operating system for each of them, which takes longer than a
+    small batch. Both ways write a hidden file, look whether the name is free, and rename; neither flushes to disk. So
+    what a kill leaves behind is the same. A session that chooses itself keeps its choice.
+
+    [!] A query takes the setting from the session of its frames, the user's own, as it starts and opens the logs of its
+    sources. So it is set there, for one start at a time, and taken back.
+    """
+    if SPARK < (4, 3) or not location.is_local or spark.conf.get(_FILE_MANAGER, None) is not None:
+        return writer.start()
+    with _starting:
+        spark.conf.set(_FILE_MANAGER, _PLAIN_MANAGER)
+        try:
+            query = writer.start()
+            with suppress(Py4JError, PySparkException):  # the query itself says why it ended at once
+                query._jsq.streamingQuery().awaitInitialization(_INITIALISATION)
+        finally:
+            spark.conf.unset(_FILE_MANAGER)
+    return query
 
 
 @dataclass(frozen=True, slots=True)
