@@ -1,7 +1,7 @@
 """A parsed `where`: conjuncts, their columns, calls and bounds."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -137,7 +137,7 @@ class Bound:
     columns: tuple[Column, ...]
     operations: tuple[Operation, ...] = ()
     conditional: bool = False
-    numeric: "tuple[Number | None, Number | None] | None" = None
+    numeric: "tuple[Number | None, Number | None] | None" = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class Conjunct:
     on: tuple[int, ...] = ()
     gaps: tuple[Gap, ...] = ()
     comparing: ComparedValues = ComparedValues()
-    numeric: "tuple[NumericComparison, ...]" = ()
+    numeric: "tuple[NumericComparison, ...]" = field(default=(), compare=False)
 
     @property
     def streams(self) -> frozenset[int]:

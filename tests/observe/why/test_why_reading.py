@@ -1,5 +1,6 @@
 """What is asked, what is written down for the command line, and state that changes while it is read."""
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -27,6 +28,7 @@ from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Hopping, Sliding
 from watersmeet.state.manifest.claim import claim
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.file_format import seal
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -190,6 +192,18 @@ def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
         (tmp_path / "why.json").write_bytes(damage)
         with pytest.raises(StateError, match=r"why\.json, is damaged.*; start the query once, which writes it anew\.$"):
             read_descriptions(store)
+
+
+def test_what_follows_from_the_conditions_is_not_written_down(tmp_path: Path) -> None:
+    query, store = query_of("abs(a.x - b.x) < 1"), Store(str(tmp_path))
+    assert all(conjunct.numeric and conjunct.bounds[0].numeric for conjunct in query.conjuncts)
+    write_descriptions(store, {"j": WhyDescription(query, OutputFiles("me", {}, None, {}))})
+    text = (tmp_path / "why.json").read_text()
+    assert '"numeric"' not in text and read_descriptions(store)["j"].query == query
+    forged = text.partition("\n")[2].replace('"conditional": false', '"conditional": false, "numeric": null')
+    (tmp_path / "why.json").write_bytes(seal(json.loads(forged)))
+    with pytest.raises(StateError, match="is not as Watersmeet writes it"):
+        read_descriptions(store)
 
 
 def test_constraints_keep_the_name_under_which_earlier_versions_stored_them(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_what_does_not_fit_together_is_one_sentence() -> None:
     with pytest.raises(StateError, match=says) as error, consistent("/x"):
         raise KeyError("a")
     assert isinstance(error.value.__cause__, KeyError)
-    for kind in (StateError, FileNotFoundError):
+    for kind in (StateError, FileNotFoundError, NameError):
         with pytest.raises(kind, match="as it is"), consistent("/x"):
             raise kind("as it is")
 

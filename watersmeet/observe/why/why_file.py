@@ -13,7 +13,7 @@ from watersmeet.errors import StateError
 from watersmeet.metadata import constraints as metadata
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder
 from watersmeet.predicate import model as predicates
-from watersmeet.predicate import terms
+from watersmeet.predicate import numeric, terms
 from watersmeet.predicate.model import Column
 from watersmeet.query import query as queries
 from watersmeet.query import windows
@@ -71,7 +71,12 @@ _STORED_FIELDS: dict[tuple[Any, str], str] = {(queries.StreamSpec, "constraints"
 _NOT_STORED = {(predicates.Conjunct, "numeric"), (predicates.Bound, "numeric")}
 """The fields that files don't hold: what they say follows from others, and answers don't need it."""
 _FIELDS = {(cls, stored): name for (cls, name), stored in _STORED_FIELDS.items()}
-NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
+NAMES.update(
+    Term=terms.Term,
+    Comparison=terms.Comparison,
+    Number=numeric.Number,
+    NumericComparison=numeric.NumericComparison,
+)
 JoinPath = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
 
 
@@ -215,6 +220,8 @@ def _build_from_fields(name: str, parts: Mapping[str, Any]) -> Any:
     """
     cls = _STORED_CLASSES[name]
     values = {_FIELDS.get((cls, field), field): _build(value) for field, value in parts.items()}
+    if any((cls, name) in _NOT_STORED for name in values):
+        raise LookupError
     if cls is predicates.HiddenColumn:
         values["type"] = values["type"].field(0).type
     check_fields(values, cls)

@@ -48,7 +48,7 @@ def consistent(root: str) -> Iterator[None]:
     """
     try:
         yield
-    except (WatersmeetError, OSError):
+    except (WatersmeetError, OSError, NameError):  # the last is no fault of the documents
         raise
     except Exception as error:
         how = " ".join(f"{type(error).__name__}: {error}".split())
