@@ -48,6 +48,8 @@ BOUNDED = [
     "a.x - b.x BETWEEN -1 AND c.x", "a.x = b.x + 0.1", "a.day - b.day >= INTERVAL 3 DAYS",
     "abs(a.day - b.day) < INTERVAL 2 DAYS", "a.day - b.day BETWEEN INTERVAL 1 DAY AND INTERVAL 3 DAYS",
     "abs(b.x) <= a.x",
+    "a.ts BETWEEN b.ts AND c.day", "a.ts BETWEEN TIMESTAMP'1969-01-01' AND b.day", "a.day BETWEEN b.day AND c.ts",
+    "a.x BETWEEN b.i AND c.f", "a.x > 0.1F", "a.x BETWEEN b.x AND 0.1F",
     "a.s = b.s", "a.s < b.s", "a.s <= b.s", "a.s > b.s", "b.s >= a.s", "a.s BETWEEN b.s AND c.s",
     "'b' BETWEEN a.s AND b.s", "a.s = 'ab'", "a.s = concat(b.s, c.s)", "a.s = substring(b.s, 1, 7)", "a.s LIKE 'ab%'",
     "a.s LIKE 'b_a'", "a.s LIKE r'a\\%b%'", "a.s LIKE 'a/%%' ESCAPE '/'", "a.s LIKE b.p", "a.s LIKE b.p ESCAPE '/'",

@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.predicate.expr import Expr
 from watersmeet.predicate.model import Column, Conjunct, Dialect
+from watersmeet.predicate.numeric import leaf_of
 from watersmeet.predicate.parse import parse_where
+from watersmeet.predicate.types import DOUBLE, FLOAT
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.evaluators.numpy_comparisons import Numbers, double_values, take_numbers, true_pairs
 
@@ -76,7 +79,18 @@ def conditions(seed: int) -> Iterator[str]:
 
     def number(depth: int) -> str:
         if depth == 0 or dice.random() < 0.3:
-            constants = ["0", "1", "-1", "0.1", "1e3", "1.5", "-0.3", "CAST('NaN' AS DOUBLE)"]
+            constants = [
+                "0",
+                "1",
+                "-1",
+                "0.1",
+                "1e3",
+                "1.5",
+                "-0.3",
+                "CAST('NaN' AS DOUBLE)",
+                "0.1F",
+                "CAST(0.3 AS FLOAT)",
+            ]
             return column(NUMBERS) if dice.random() < 0.7 else dice.choice(constants)
         if dice.random() < 0.2:
             return f"abs({number(depth - 1)})"
@@ -149,6 +163,7 @@ def test_answers_and_ends_are_those_of_duckdb(duck: Duck, nulls: bool) -> None:
         ("a.at <= b.at + INTERVAL 1 HOUR", False),
         ("abs(a.i - b.i) < 5", False),  # may overflow, and so raise
         ("a.f = b.f", False),
+        ("a.x < 0.1F", False),  # 0.10000000149011612
         ("a.f + b.f < c.x", False),  # a sum of floats
         ("a.d < b.d", False),
         ("a.d < b.x", False),
@@ -162,6 +177,12 @@ def test_answers_and_ends_are_those_of_duckdb(duck: Duck, nulls: bool) -> None:
 def test_which_conditions_numpy_decides(where: str, is_numeric: bool) -> None:
     conjunct = _parse(where)
     assert conjunct is not None and bool(conjunct.numeric) == is_numeric
+
+
+def test_a_constant_of_32_bits_is_not_the_double_that_its_text_stands_for() -> None:
+    leaf = leaf_of(Expr("0.1", DOUBLE, literal=0.1))
+    assert leaf is not None and leaf.constant == 0.1
+    assert leaf_of(Expr("0.1", FLOAT, literal=0.1)) is None
 
 
 def test_dates_count_as_days_and_nulls_have_no_value() -> None:

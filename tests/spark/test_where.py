@@ -62,6 +62,7 @@ def by_spark(frames: Sequence[DataFrame], where: str) -> list[tuple[int, int]]:
 
 CONDITIONS = [
     # computed when a tuple comes in
+    "b.x - a.x + 0.1D < 0.1F AND a.ts BETWEEN TIMESTAMP'2000-01-01' AND date_add(b.d, 1)",
     "lower(trim(a.s)) = lower(trim(b.s))",
     "upper(a.s) = 'STRASSE' AND a.n = b.n",
     "soundex(a.s) = soundex(b.s)",

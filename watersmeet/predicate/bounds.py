@@ -212,7 +212,7 @@ class _BoundFinder:
             yield node.this, Interval(low, high)
             value = self._value_for(node.args["low"], node.this)
             yield node.args["low"], Interval(None, value)
-            yield node.args["high"], Interval(value, None)
+            yield node.args["high"], Interval(self._value_for(node.args["high"], node.this), None)
         elif type(node) in SIDES:
             yield from self._sides(node)
 

@@ -179,6 +179,8 @@ def leaf_of(expr: Expr) -> NumericLeaf | None:
     literal = expr.literal
     if expr.is_literal:
         is_number = isinstance(literal, int | float | Decimal) and not isinstance(literal, bool)
+        if expr.type.kind == "float":  # the double that it stands for is another
+            return None
         return (
             NumericLeaf(expr.sql, constant=literal if isinstance(literal, int) else float(literal))
             if is_number

@@ -126,7 +126,7 @@ def _pick(values: Ints, at: NDArray[np.integer[Any]]) -> Ints:
 
 
 def _join(parts: Sequence[Ints]) -> Ints:
-    values = {int(part[0]) for part in parts if not part.strides[0]}
+    values = {int(part[0]) for part in parts if len(part) and not part.strides[0]}
     is_uniform = len(values) == 1 and not any(part.strides[0] for part in parts)
     return uniform(values.pop(), sum(map(len, parts))) if is_uniform else np.concatenate(parts)
 

@@ -76,7 +76,8 @@ def _concat_ranges(pieces: Sequence[Range]) -> Range:
     first = pieces[0]
     operands = {operand: np.concatenate([piece.operands[operand] for piece in pieces]) for operand in first.operands}
     low, high = (np.concatenate([getattr(piece, end) for piece in pieces]) for end in ("low", "high"))
-    return replace(first, low=low, high=high, operands=operands)
+    extremes = {operand: _extremes(numbers) for operand, numbers in operands.items()}
+    return replace(first, low=low, high=high, operands=operands, extremes=extremes)
 
 
 def _others(bound: Bound) -> list[Operand]:

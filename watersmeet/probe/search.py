@@ -210,7 +210,7 @@ class CandidateSearch:
         tests = self.work.of(probe.step).tests
         for conjunct in probe.step.numeric if len(partial) else ():
             start, pairs = self.clock(), len(partial)
-            mask = true_pairs(conjunct.numeric, gather)
+            mask = np.broadcast_to(true_pairs(conjunct.numeric, gather), len(partial))
             if not mask.all():
                 partial, row = partial[mask], row[mask]
             tests[texts_of([conjunct])].add(TestCounts(pairs, len(partial), 1, self.clock() - start))
