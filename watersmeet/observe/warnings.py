@@ -10,7 +10,7 @@ from watersmeet.batch.report import StreamIntake
 from watersmeet.formatting import value_at
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.manifest import Manifest, StreamState
 
 AHEAD = "ahead"
 
@@ -35,7 +35,7 @@ def notices(
     intakes: Sequence[StreamIntake],
     elapsed: int = 0,
 ) -> list[Notice]:
-    """Return the warnings of a batch: on event times, emptied tables and the watermark.
+    """Return the warnings of a batch: on event times, rejected rows, emptied tables and the watermark.
 
     Args:
         query: The join.
@@ -47,6 +47,8 @@ def notices(
     """
     span = max((bound for stream in query.streams if (bound := stream.window.bound) is not None), default=None)
     candidates = [_warn_ahead(spec, intake) for spec, intake in zip(query.streams, intakes, strict=True)]
+    newest = zip(query.streams, after.streams, intakes, strict=True)
+    candidates += [_warn_all_rejected(spec, state, intake) for spec, state, intake in newest]
     states = zip(query.streams, before.streams, after.streams, strict=True)
     candidates += [
         _warn_emptied(spec.name, earlier.rows) for spec, earlier, new in states if spec.refreshed and not new.rows
@@ -85,6 +87,21 @@ def _warn_ahead(spec: StreamSpec, intake: StreamIntake) -> Notice | None:
         f"{AHEAD} {spec.name}",
         f"Stream '{spec.name}': {subject} more than {format_duration(spec.ahead)} ahead of the clock and of all "
         "streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
+    )
+
+
+def _warn_all_rejected(spec: StreamSpec, state: StreamState, intake: StreamIntake) -> Notice | None:
+    """Return a notice of a stream whose rows were all rejected, those of earlier batches included; None otherwise."""
+    if state.latest is not None or spec.nested is not None or not intake.rejected:
+        return None
+    return Notice(f"rejected {spec.name}", describe_all_rejected(spec.name))
+
+
+def describe_all_rejected(stream: str) -> str:
+    """Return the sentence on a stream that has had rows, all of which were rejected."""
+    return (
+        f"Stream '{stream}': all of its rows so far were rejected, as none has a usable event time; until one has, no "
+        "state can leave."
     )
 
 
