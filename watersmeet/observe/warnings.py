@@ -33,7 +33,7 @@ def notices(
     after: Manifest,
     marks: Sequence[int | None],
     intakes: Sequence[StreamIntake],
-    elapsed: int = 0,
+    elapsed: int | None = 0,
 ) -> list[Notice]:
     """Return the warnings of a batch: on event times, rejected rows, emptied tables and the watermark.
 
@@ -43,7 +43,8 @@ def notices(
         after: The state after it.
         marks: The watermark of each stream after it; None if it has none yet.
         intakes: What each stream brought.
-        elapsed: The microseconds since the batch before, by the driver's clock.
+        elapsed: The microseconds since the batch before, by the driver's clock; None if the query works off a backlog,
+            where the watermark moves as far as a batch reads.
     """
     span = max((bound for stream in query.streams if (bound := stream.window.bound) is not None), default=None)
     candidates = [_warn_ahead(spec, intake) for spec, intake in zip(query.streams, intakes, strict=True)]
@@ -53,8 +54,10 @@ def notices(
     candidates += [
         _warn_emptied(spec.name, earlier.rows) for spec, earlier, new in states if spec.refreshed and not new.rows
     ]
+    if span is not None and elapsed is not None:
+        candidates.append(_warn_jump(before, after, span, elapsed))
     if span is not None:
-        candidates += [_warn_jump(before, after, span, elapsed), _warn_behind(query, before, after, marks, span)]
+        candidates.append(_warn_behind(query, before, after, marks, span))
     return [notice for notice in candidates if notice is not None]
 
 
