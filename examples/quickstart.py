@@ -1,4 +1,4 @@
-"""The README's example as a file: three streams of numbers, joined where they are close in value and time.
+"""The README's example as a file: three streams of numbers within ten seconds, `a` close to `b` and `b` to `c`.
 
 Run it with `.venv/bin/python examples/quickstart.py`. It generates its data in a temporary folder.
 """

@@ -9,7 +9,7 @@ class WatersmeetError(Exception):
 
 
 class DefinitionError(WatersmeetError, ValueError):
-    """An invalid join: an unknown column, a bad duration, two streams of one name."""
+    """An invalid join: an unknown column, a bad duration, a checkpoint that belongs to another query."""
 
 
 class SqlError(DefinitionError):
@@ -40,4 +40,4 @@ class PredicateError(WatersmeetError, RuntimeError):
 
 
 class StateError(WatersmeetError, RuntimeError):
-    """The state is missing, damaged, or belongs to another query."""
+    """The state is missing, damaged, in use by another run, or closed for good."""

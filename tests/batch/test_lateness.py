@@ -66,6 +66,15 @@ def test_what_goes_on_is_logged_once(tmp_path: Path) -> None:
     assert bring(run, [101], EARLIER) != first and logged == first
 
 
+def test_the_final_round_warns_as_the_batches_before_it_did(tmp_path: Path) -> None:
+    """The verdict, which counts anew, shows the sentence once."""
+    run = run_join(tmp_path)
+    bring(run, [100], [100, 100])
+    warned = bring(run, [101], EARLIER)
+    assert run.finish(Central()) and run.progress[-1]["final"]
+    assert run.progress[-1]["warnings"] == warned == [notice.message for notice in warn_late_rows(run.progress)]
+
+
 def test_a_row_of_a_broken_clock_does_not_make_the_delay(tmp_path: Path) -> None:
     run = run_join(tmp_path)
     bring(run, [2e9], [2e9] * 100)

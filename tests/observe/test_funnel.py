@@ -142,7 +142,7 @@ UNUSUAL = HAVERSINE.replace("sqrt(", "pow(").replace(")) < 2", ", 0.5)) < 2")
 """A great circle that is written in a way of its own, so that it is not looked up."""
 
 
-def tests_of(name: str, **changed: Any) -> list[dict[str, Any]]:
+def counts_of_tests(name: str, **changed: Any) -> list[dict[str, Any]]:
     window = {"name": "window", "kind": "window", "in": 10**6, "out": 10**6, "ms": 10.0}
     test = {"name": name, "kind": "near", "in": 10**6, "out": 100, "ms": 3000.0} | changed
     return [{"stream": "b", "from": ["a"], "inTime": 10**6, "into": 10**6, "tests": [window, test]}]
@@ -150,21 +150,21 @@ def tests_of(name: str, **changed: Any) -> list[dict[str, Any]]:
 
 def test_a_hint_where_it_pays(tmp_path: Path) -> None:
     query = run_of(tmp_path, UNUSUAL).query
-    (hint,) = find_hints(query, tests_of(UNUSUAL))
+    (hint,) = find_hints(query, counts_of_tests(UNUSUAL))
     assert hint.endswith("Adding `abs(a.y - b.y) <= 0.0180` loses no result, and can be looked up in an index.")
     other = "a.x * b.x < 5"
-    (hint,) = find_hints(run_of(tmp_path, other).query, tests_of(other))
+    (hint,) = find_hints(run_of(tmp_path, other).query, counts_of_tests(other))
     assert "An additional condition on a and b that can be looked up" in hint
 
 
 @pytest.mark.parametrize("changed", [{"in": 1000}, {"ms": 50.0}, {"out": 500_000}, {"in": 200_000}])
 def test_no_hint_where_it_does_not(tmp_path: Path, changed: dict[str, Any]) -> None:
-    assert not find_hints(run_of(tmp_path, UNUSUAL).query, tests_of(UNUSUAL, **changed))
+    assert not find_hints(run_of(tmp_path, UNUSUAL).query, counts_of_tests(UNUSUAL, **changed))
 
 
 def test_no_hint_for_what_an_index_looks_up(tmp_path: Path) -> None:
     for text in ("abs(a.x - b.x) < 3", HAVERSINE):
-        assert not find_hints(run_of(tmp_path, text).query, tests_of(text))
+        assert not find_hints(run_of(tmp_path, text).query, counts_of_tests(text))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.observe.dashboard import recorded_join
 from watersmeet.batch.report import StreamIntake
+from watersmeet.observe.dashboard.build import verdict
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointSnapshot, RecentBatches
 from watersmeet.observe.warnings import Notice, news, notices
 from watersmeet.placement import Central
 from watersmeet.query.query import OWN_TIME, NestedTimes, Query, StreamSpec
@@ -20,6 +23,10 @@ SECOND, HOUR = 1_000_000, 3_600_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 NOW = 1_767_225_600 * SECOND
 TEN = Sliding(10 * SECOND)
+ALL_REJECTED = (
+    "Stream 'b': all of its rows so far were rejected, as none has a usable event time; until one has, no state can "
+    "leave."
+)
 
 
 def query(*windows: Window, **options: Any) -> Query:
@@ -59,8 +66,10 @@ def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
     assert "more than the largest window (10 minutes)" in notice.message
 
 
-@pytest.mark.parametrize(("elapsed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
-def test_a_watermark_may_move_as_far_as_the_clock_did(elapsed: int, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("elapsed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True), (None, False)]
+)
+def test_a_watermark_may_move_as_far_as_the_clock_did(elapsed: int | None, warned: bool) -> None:
     join, before, after = query(TEN, TEN), state(0, 0, 0), state(60 * SECOND, 60 * SECOND, 60 * SECOND)
     warnings = notices(join, before, after, [0, 0], [StreamIntake()] * 2, elapsed)
     assert [notice.kind for notice in warnings] == (["jump"] if warned else [])
@@ -101,6 +110,34 @@ def test_rows_too_far_ahead_are_told_with_the_furthest() -> None:
         "ahead of the clock and of all streams. If these times are correct, give the stream a longer ahead='...', "
         "or ahead=None.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("latest", "intake", "warned"),
+    [
+        (None, StreamIntake(rows=240, rejected=240), True),
+        (None, StreamIntake(), False),
+        (0, StreamIntake(rows=240, rejected=240), False),
+    ],
+)
+def test_a_stream_whose_rows_were_all_rejected(latest: int | None, intake: StreamIntake, warned: bool) -> None:
+    join, after = query(TEN, TEN), state(None, 0, latest)
+    warnings = notices(join, state(None, 0, None), after, [0, latest], [StreamIntake(), intake])
+    assert warnings == ([Notice("rejected b", ALL_REJECTED)] if warned else [])
+
+
+def test_progress_and_verdict_say_that_all_rows_were_rejected(tmp_path: Path) -> None:
+    run = recorded_join.recorded(tmp_path, batches=0)
+    for _ in range(2):
+        run.bring([(0, {"id": 1, "ts": NOW, "x": 1.0}), (1, {"id": 1, "ts": None, "x": 1.0})])
+        assert run.progress[-1]["warnings"] == [ALL_REJECTED]
+    run.bring([(0, {"id": 2, "ts": NOW, "x": 1.0})])
+    assert run.progress[-1]["warnings"] == []
+    for batches in (2, 3):
+        messages = verdict(CheckpointSnapshot(""), RecentBatches(run.progress[:batches]), NOW).messages
+        assert messages.count(ALL_REJECTED) == 1 and "no rows yet" not in " ".join(messages)
+    run.bring([(1, {"id": 2, "ts": NOW, "x": 1.0}), (1, {"id": 3, "ts": None, "x": 1.0})])
+    assert run.progress[-1]["warnings"] == []
 
 
 def test_what_goes_on_is_told_once_and_rows_too_far_ahead_once_in_a_run() -> None:

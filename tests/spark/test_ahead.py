@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,7 +12,7 @@ import watersmeet as wm
 from tests.spark.harness import EPOCH, SECOND, Case, cuts, expected, frames, results, run, side_ids, through, write
 from tests.times import instant
 from watersmeet.spark.api.join_query import JoinQuery
-from watersmeet.testing import oracle
+from watersmeet.testing import oracle, stream_batches, write_batches
 
 pytestmark = pytest.mark.spark
 
@@ -60,6 +61,23 @@ def test_a_row_from_the_year_9999_in_each_stream(
     assert reasons == {("rejected", "event time more than 1 day ahead of the clock and of all streams")}
     assert rejections(query) == [[], ["Stream 'a'", "Stream 'b'"], [], []]
     assert query.progress[1]["warnings"][:2] == logged(caplog)[:2]
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+def test_a_backlog_may_be_read_in_large_steps(spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]) -> None:
+    hours = pa.array([0, 3_600_000_000], pa.timestamp("us", "UTC"))
+    for name in "ab":
+        batches = [pa.table({"id": [1], "ts": hours.slice(at, 1)}) for at in range(2)]
+        write_batches(str(tmp_path / name), batches)
+    streams = [
+        wm.stream(name, stream_batches(spark, str(tmp_path / name)), time="ts", window="10 seconds") for name in "ab"
+    ]
+    writer = wm.join(*streams, where="a.id = b.id").writeStream.trigger(**trigger)
+    query = writer.option("checkpointLocation", str(tmp_path / "state")).start(str(tmp_path / "out"))
+    query.processAllAvailable()
+    query.stop()
+    jumps = ["The watermark moved by" in " ".join(progress["warnings"]) for progress in query.progress]
+    assert jumps == [False, "processingTime" in trigger]
 
 
 @pytest.mark.slow

@@ -268,7 +268,7 @@ def test_state_behind_spark_is_refused(spark: SparkSession, ran: Path, tmp_path:
 
 
 def test_lost_state_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
-    with pytest.raises(wm.StateError, match=r"Spark has finished batch 2, but the newest state is missing"):
+    with pytest.raises(wm.StateError, match=r"if a join ran there, restore its folder 'watersmeet'\."):
         _again(spark, ran, tmp_path, lambda checkpoint: shutil.rmtree(checkpoint / "watersmeet"))
     assert not (tmp_path / "checkpoint" / "watersmeet").exists()
 
@@ -284,7 +284,11 @@ def test_a_checkpoint_of_sparks_own_query_is_refused(spark: SparkSession, tmp_pa
     with pytest.raises(wm.DefinitionError, match="was written by Spark's own file sink"):
         run(writer, tmp_path)
     shutil.rmtree(tmp_path / "out")
-    with pytest.raises(wm.StateError, match=r"Spark has finished batch 0, but the newest state is missing"):
+    message = (
+        rf"^Spark has finished batch 0 in the checkpoint at {tmp_path}/checkpoint, which holds no state of a join: it "
+        "is that of another Spark query, so use a new checkpointLocation; "
+    )
+    with pytest.raises(wm.StateError, match=message):
         run(writer, tmp_path)
     assert not (tmp_path / "checkpoint" / "watersmeet").exists() and not (tmp_path / "out").exists()
 

@@ -67,6 +67,7 @@ class Operator:
         sides: Whether late, rejected and denied rows are written.
         samples: The columns that samples of such rows show; None for all.
         near_misses: How many near-misses are shown of each conjunct and hop; none if there are no samples.
+        backlog: Whether the query reads all there is and ends, so that its watermark moves as far as a batch reads.
         rules: Which chunks may leave the state.
         purge_every: After how many batches with news dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
@@ -84,6 +85,7 @@ class Operator:
     sides: bool = False
     samples: frozenset[str] | None = None
     near_misses: int = 0
+    backlog: bool = False
     rules: tuple[ExpiryRule, ...] = (WindowExpiry(), TableRefreshExpiry())
     purge_every: int = 1
     remember: int | None = None
@@ -259,7 +261,7 @@ class Operator:
         progress["changes"] = changed_decisions(before.progress, progress)
         marks = stream_marks(self.query, after.streams, inner_marks(self.query, batch.inner))
         elapsed = 0 if learned.clock is None else batch.now - learned.clock
-        warnings = notices(self.query, before, after, marks, batch.stream_counts, elapsed)
+        warnings = notices(self.query, before, after, marks, batch.stream_counts, None if self.backlog else elapsed)
         progress["warnings"] = [notice.message for notice in warnings]
         orders = self.ordering.learn(learned.ordering.read_by(self.ordering), hop_work(tasks))
         learned = replace(

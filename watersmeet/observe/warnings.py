@@ -10,7 +10,7 @@ from watersmeet.batch.report import StreamIntake
 from watersmeet.formatting import value_at
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.manifest import Manifest, StreamState
 
 AHEAD = "ahead"
 
@@ -33,9 +33,9 @@ def notices(
     after: Manifest,
     marks: Sequence[int | None],
     intakes: Sequence[StreamIntake],
-    elapsed: int = 0,
+    elapsed: int | None = 0,
 ) -> list[Notice]:
-    """Return the warnings of a batch: on event times, emptied tables and the watermark.
+    """Return the warnings of a batch: on event times, rejected rows, emptied tables and the watermark.
 
     Args:
         query: The join.
@@ -43,16 +43,21 @@ def notices(
         after: The state after it.
         marks: The watermark of each stream after it; None if it has none yet.
         intakes: What each stream brought.
-        elapsed: The microseconds since the batch before, by the driver's clock.
+        elapsed: The microseconds since the batch before, by the driver's clock; None if the query works off a backlog,
+            where the watermark moves as far as a batch reads.
     """
     span = max((bound for stream in query.streams if (bound := stream.window.bound) is not None), default=None)
     candidates = [_warn_ahead(spec, intake) for spec, intake in zip(query.streams, intakes, strict=True)]
+    newest = zip(query.streams, after.streams, intakes, strict=True)
+    candidates += [_warn_all_rejected(spec, state, intake) for spec, state, intake in newest]
     states = zip(query.streams, before.streams, after.streams, strict=True)
     candidates += [
         _warn_emptied(spec.name, earlier.rows) for spec, earlier, new in states if spec.refreshed and not new.rows
     ]
+    if span is not None and elapsed is not None:
+        candidates.append(_warn_jump(before, after, span, elapsed))
     if span is not None:
-        candidates += [_warn_jump(before, after, span, elapsed), _warn_behind(query, before, after, marks, span)]
+        candidates.append(_warn_behind(query, before, after, marks, span))
     return [notice for notice in candidates if notice is not None]
 
 
@@ -85,6 +90,21 @@ def _warn_ahead(spec: StreamSpec, intake: StreamIntake) -> Notice | None:
         f"{AHEAD} {spec.name}",
         f"Stream '{spec.name}': {subject} more than {format_duration(spec.ahead)} ahead of the clock and of all "
         "streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
+    )
+
+
+def _warn_all_rejected(spec: StreamSpec, state: StreamState, intake: StreamIntake) -> Notice | None:
+    """Return a notice of a stream whose rows were all rejected, those of earlier batches included; None otherwise."""
+    if state.latest is not None or spec.nested is not None or not intake.rejected:
+        return None
+    return Notice(f"rejected {spec.name}", describe_all_rejected(spec.name))
+
+
+def describe_all_rejected(stream: str) -> str:
+    """Return the sentence on a stream that has had rows, all of which were rejected."""
+    return (
+        f"Stream '{stream}': all of its rows so far were rejected, as none has a usable event time; until one has, no "
+        "state can leave."
     )
 
 

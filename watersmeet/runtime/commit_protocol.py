@@ -425,7 +425,7 @@ class Protocol:
         after, late = check_overdue(self.tree, self.state, running.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decide(self.tree, after, took, running.event.at, not offered)
-        late_streams = warn_late_rows([*self.history, after.progress], self.late_share)
+        late_streams = warn_late_rows([*self.history, {**after.progress, "round": not offered}], self.late_share)
         notices = [*self.tree.notices(after), *late_streams, *_overload_notices(after)]
         new, self._warned = news(notices, self._warned)
         progress = {

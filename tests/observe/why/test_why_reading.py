@@ -110,7 +110,7 @@ def test_text_that_names_a_tuple(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("text", ["b.id = 1", "id = x", "id = 1 OR id = 2", "17", "id IN (1)", "lower(k) = 'x'"])
 def test_text_that_does_not(text: str) -> None:
-    with pytest.raises(DefinitionError, match="is not of the form"):
+    with pytest.raises(DefinitionError, match=r"is not of the form .*: only equalities are taken, joined by AND"):
         parse_question(query_of(), {"a": text}, DUCK)
 
 
@@ -164,6 +164,9 @@ def test_values_of_all_kinds_are_found(name: str, expected: Any, others: list[An
         ("d", 1.555, "is no such value"),
         ("d", NAN, "is no such value"),
         ("id", NAN, "is no such value"),
+        ("id", "239 AND x > 3", r"'239 AND x > 3' is no such value: only equalities are taken, joined by AND\."),
+        ("id", "239 or x = 3", r"'239 or x = 3' is no such value: only equalities are taken, joined by AND\."),
+        ("id", "Andorra", r"'Andorra' is no such value\."),
     ],
 )
 def test_values_that_no_row_can_have(name: str, value_given: Any, message: str) -> None:

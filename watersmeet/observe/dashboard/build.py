@@ -26,8 +26,9 @@ from watersmeet.observe.dashboard.dashboard_view import (
     short_time,
     text_cell,
 )
-from watersmeet.observe.dashboard.joins import JoinRecord, join_view
+from watersmeet.observe.dashboard.joins import JoinRecord, join_view, stream_of
 from watersmeet.observe.lateness import LATE_SHARE, warn_late_rows
+from watersmeet.observe.warnings import describe_all_rejected
 from watersmeet.state.manifest.leases import EXPIRES
 
 SILENT = 60_000_000
@@ -380,8 +381,13 @@ def _check_warnings(snapshot: CheckpointSnapshot, batches: RecentBatches, now: i
 
 def _check_watermark(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:
     last = batches.progress[-1]
-    if last.get("watermark") is None and last.get("heldBackBy") and len(batches.progress) > 1:
-        yield "watch", f"Stream '{last['heldBackBy']}' has had no rows yet: no state can leave before it has."
+    holder = last.get("heldBackBy")
+    if last.get("watermark") is not None or not holder or len(batches.progress) < 2:
+        return
+    if any(stream_of(progress, holder).get("rejected") for progress in batches.progress):
+        yield "watch", describe_all_rejected(holder)
+    else:
+        yield "watch", f"Stream '{holder}' has had no rows yet: no state can leave before it has."
 
 
 def _check_late_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int) -> Iterator[Reason]:

@@ -297,7 +297,7 @@ def describe_watermark(record: JoinRecord) -> str:
     """Return the watermark of a join, and the stream that holds it back, as a sentence."""
     manifest, holder = record.manifest, record.progress.get("heldBackBy")
     if manifest.watermark is None:
-        return f"No watermark yet: '{holder}' has brought no rows." if holder else "No watermark yet."
+        return f"No watermark yet: no row of '{holder}' has been accepted." if holder else "No watermark yet."
     who = f", held by '{holder}'" if holder else ""
     idle = record.progress.get("idle") or []
     idle_text = f"; idle: {', '.join(idle)}" if idle else ""

@@ -4,6 +4,7 @@ Values are converted to the types of their columns here, and compared as Spark c
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,6 +25,9 @@ from watersmeet.query.query import Query, StreamSpec
 
 Values = Mapping[str, Any] | str
 """Values by column, or a text such as `id = 17 AND zone = 'x'`."""
+_FORM = "only equalities are taken, joined by AND"
+_CONNECTIVE = re.compile(r"\s(and|or)\s", re.IGNORECASE)
+"""What shows that a value was meant as a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ def _parse_condition(stream: str, text: str, condition: exp.Expr) -> tuple[str, 
 
 
 def _form_error(stream: str, text: str) -> DefinitionError:
-    return DefinitionError(f"{stream}: '{text}' is not of the form \"id = 17 AND zone = 'x'\".")
+    return DefinitionError(f"{stream}: '{text}' is not of the form \"id = 17 AND zone = 'x'\": {_FORM}.")
 
 
 def _find_field(spec: StreamSpec, name: str) -> int:
@@ -197,7 +201,10 @@ def _convert_to_column(spec: StreamSpec, field: int, value: Any, duck: Duck) -> 
     try:
         return convert_value(value, kind, duck)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        raise DefinitionError(f"{column} is of type {spark_name(kind)}, and {value!r} is no such value.") from None
+        hint = f": {_FORM}" if isinstance(value, str) and _CONNECTIVE.search(value) else ""
+        raise DefinitionError(
+            f"{column} is of type {spark_name(kind)}, and {value!r} is no such value{hint}."
+        ) from None
 
 
 def is_comparable(kind: pa.DataType) -> bool:

@@ -316,7 +316,8 @@ class JoinWriter:
         folders = {kind: folder.for_run(name, run, durable) for kind, folder in sides.items()}
         outputs = Outputs(sink.for_run(name, run, durable), join.plain, folders, name)
         where = host(join.spark, shared=settings.exchange in ("driver", "local"))
-        joins = tree.operators(checkpoint.store, run, where, bool(sides), settings.samples, settings.near_misses)
+        options = (bool(sides), settings.samples, settings.near_misses, self._ends)
+        joins = tree.operators(checkpoint.store, run, where, *options)
         runner = BatchRunner(
             tree,
             joins,

@@ -88,13 +88,16 @@ class Offsets:
             store: The join's part of the checkpoint, which another run may be using.
 
         Raises:
-            StateError: If it is damaged, or lacks a batch: its state is gone, or the checkpoint is another query's.
+            StateError: If it is damaged, or lacks a batch: its state is gone, or the checkpoint is that of another
+                Spark query, which is no join.
         """
         matches = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
         committed = max((int(match[1]) for match in matches if match), default=-1)
         newest = manifests.last(store)  # [!] after the commits: a running query writes the manifest before the commit
         last = None if newest is None else newest.offered
         if committed > (-1 if last is None else last):
+            if not store.names(""):
+                raise self._no_join(committed)
             raise self._mismatch(f"Spark has finished batch {committed}, but the newest state is {_describe(last)}")
         return newest
 
@@ -120,6 +123,13 @@ class Offsets:
         check()  # [!] after the listing: a later run's files are not in it
         if not any(map(_BATCH.fullmatch, names)):
             self.checkpoint.remove(filter(_UNFINISHED.fullmatch, names))
+
+    def _no_join(self, committed: int) -> StateError:
+        return StateError(
+            f"Spark has finished batch {committed} in the checkpoint at {self.checkpoint.root}, which holds no state "
+            "of a join: it is that of another Spark query, so use a new checkpointLocation; or, if a join ran there, "
+            "restore its folder 'watersmeet'."
+        )
 
     def _mismatch(self, how: str) -> StateError:
         return StateError(

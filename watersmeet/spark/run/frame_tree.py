@@ -83,6 +83,7 @@ class FrameTree:
         sides: bool = False,
         samples: frozenset[str] | None = None,
         near_misses: int = 0,
+        backlog: bool = False,
     ) -> JoinTree:
         """Return the operators of the tree's joins for a run.
 
@@ -90,11 +91,12 @@ class FrameTree:
             store: The store.
             run: What distinguishes the run's files from those of others.
             host: Where the joins run.
-            sides: See `Operator`, as for the other two.
+            sides: See `Operator`, as for the others.
             samples: The columns that samples of rows show; None for all.
             near_misses: How many near-misses are shown of each condition and batch.
+            backlog: Whether the query reads all there is and ends.
         """
-        options = (sides, samples, near_misses)
+        options = (sides, samples, near_misses, backlog)
         inner = {at: child.operators(store, run, host, *options) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
         join = Operator(*own, host, *options, purge_every=self.purge_every, remember=self.remember)
