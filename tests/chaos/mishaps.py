@@ -25,7 +25,7 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store
 
 SKEWS = (-3600, -86400, 3600, 86400 * 365)
-DAEMON, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
+DAEMON, EXECUTOR = "daemon pyspark.worker", "CoarseGrainedExecutorBackend"
 CLUSTER = "local-cluster[2,1,1024]"
 
 # -- in this process

@@ -72,7 +72,7 @@ def test_reports_cut_short_are_an_error(spark: SparkSession, cut: Cut) -> None:
     stage = SparkStage(spark.range(0, 4, 1, 2)).run(report, REPORT)
     assert pa.Table.from_batches(stage.collect()).column("node").to_pylist() == [0, 1]
     cut(lambda length: length - 12)
-    with pytest.raises(wm.StateError, match="before all rows had come"):
+    with pytest.raises(wm.StateError, match="before all rows had reached"):
         stage.collect()
 
 

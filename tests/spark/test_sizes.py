@@ -61,10 +61,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("where", "name", "underlined"), REFUSED, ids=[where for where, _, _ in REFUSED])
-def test_constant_sizes_are_refused_at_once(joined: Join, where: str, name: str, underlined: str | None) -> None:
+def test_constant_sizes_are_refused_at_once(make_join: Join, where: str, name: str, underlined: str | None) -> None:
     began = time.process_time()
     with pytest.raises(wm.SqlError) as caught:
-        joined(where)
+        make_join(where)
     assert caught.value.problem == f"{name} would make a value of more than 16,777,216 bytes."
     start, end = caught.value.span
     assert underlined is None or where[start:end] == underlined
@@ -144,10 +144,10 @@ def test_sane_sizes_mean_what_they_do_in_spark(spark: SparkSession) -> None:
         assert row[: len(SMALL)] == row[len(SMALL) :]
 
 
-def test_a_join_says_it_in_a_sentence(joined: Join) -> None:
+def test_a_join_says_it_in_a_sentence(make_join: Join) -> None:
     with limited(value_bytes=100):
         with pytest.raises(wm.SqlError, match="space would make a value of more than 100 bytes"):
-            joined("space(101) <> a.s")
-        assert len(joined("length(space(100)) = 100 AND lpad(concat(a.t, b.t), 3, '0') = repeat(a.t, 3)")) == 1
+            make_join("space(101) <> a.s")
+        assert len(make_join("length(space(100)) = 100 AND lpad(concat(a.t, b.t), 3, '0') = repeat(a.t, 3)")) == 1
         with pytest.raises(PySparkException, match="repeat would make a value of more than 100 bytes"):
-            joined("repeat(a.s, cast(b.n AS int)) <> ''")
+            make_join("repeat(a.s, cast(b.n AS int)) <> ''")

@@ -217,7 +217,7 @@ def test_a_foreign_key_can_not_refer_to_what_comes_late(spark: SparkSession, tmp
     ("options", "says"),
     [
         ({}, "set memory"),
-        ({"within": "0 seconds"}, "no time"),
+        ({"within": "0 seconds"}, "longer than zero"),
         ({"memory": "plenty"}, "not a size"),
         ({"memory": "1 GB", "policy": "best"}, "the policies are 'random', 'local'"),
         ({"memory": "1 GB", "low": 1.5}, "above 0 and at most 1"),
