@@ -12,7 +12,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.spark.checkpoint import lease as leases
-from watersmeet.spark.checkpoint.lease import Lease, take
+from watersmeet.spark.checkpoint.lease import Lease, LeaseLost, take
 from watersmeet.state.manifest import leases as lease_files
 from watersmeet.state.manifest.leases import this_process
 from watersmeet.state.store.file_format import seal
@@ -311,3 +311,22 @@ def test_generations_of_leases_rise_and_are_unique(tmp_path: Path) -> None:
             generations.append(lease.generation)
             lease.end()
     assert len({*generations}) == 4 and generations[0] < generations[1] and generations[2] < generations[1]
+
+
+def test_a_lease_that_was_given_back_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if the next run takes the checkpoint while this one's thread looks."""
+    store = Store(str(tmp_path))
+    first = take(store)
+    first.is_needed = lambda: False
+    second = take(store)
+    assert first._over.is_set() and first.loss() is None and second.is_held()
+    second.end()
+
+    third = take(store)
+
+    def look_slowly(lease: Lease) -> LeaseLost:
+        lease._over.set()  # it is given back, and the next run has begun
+        return LeaseLost("another run has taken over")
+
+    monkeypatch.setattr(Lease, "_find_loss", look_slowly)
+    assert third.loss() is None

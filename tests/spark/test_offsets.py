@@ -1,12 +1,18 @@
 """Spark's part of a checkpoint and the join's belong together."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.state.manifest.test_manifest import START
 from watersmeet.errors import StateError
-from watersmeet.spark.checkpoint.offsets import Offsets
+from watersmeet.spark.checkpoint import offsets
+from watersmeet.spark.checkpoint.offsets import Offsets, start_on
+from watersmeet.spark.checkpoint.paths import Location
+from watersmeet.spark.run.versions import SPARK
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store
 
@@ -60,3 +66,59 @@ def test_unfinished_files_are_removed_only_under_the_lease(tmp_path: Path) -> No
     assert checkpoint.names("offsets") == [left]
     Offsets(checkpoint).remove_unfinished(lambda: None)
     assert checkpoint.names("offsets") == []
+
+
+NAMED = pytest.mark.skipif(SPARK < (4, 3), reason="Spark's class has another name")
+
+
+class Conf(dict[str, str]):
+    """The settings of a session."""
+
+    set, unset = dict[str, str].__setitem__, dict[str, str].__delitem__
+
+
+def start_with(query: mock.Mock, conf: Conf, location: str = "/x") -> StreamingQuery:
+    writer = mock.Mock(start=mock.Mock(side_effect=lambda: query))
+    return start_on(Location(location, location), writer, mock.Mock(conf=conf))
+
+
+@NAMED
+def test_the_setting_is_taken_back() -> None:
+    conf, query = Conf(), mock.Mock()
+    seen: list[dict[str, str]] = []
+
+    def look() -> mock.Mock:
+        seen.append(dict(conf))
+        return mock.Mock()
+
+    query._jsq.streamingQuery = look
+    assert start_with(query, conf) is query and len(seen) == len(seen[0]) == 1 and not conf
+
+    def choose() -> mock.Mock:
+        conf.update(dict.fromkeys(seen[0], "mine"))
+        return mock.Mock()
+
+    query._jsq.streamingQuery = choose
+    start_with(query, conf)
+    assert [*conf.values()] == ["mine"]
+    start_with(query, conf)
+    assert [*conf.values()] == ["mine"]
+
+
+@NAMED
+def test_a_query_whose_start_is_interrupted_is_stopped() -> None:
+    conf, query = Conf(), mock.Mock()
+    query._jsq.streamingQuery.side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        start_with(query, conf)
+    assert query.stop.called and not conf
+    query._jsq.streamingQuery.side_effect = Py4JError("it ended")
+    assert start_with(query, conf) is query
+
+
+@NAMED
+def test_a_start_that_another_one_waits_for_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_INITIALISATION", 10)
+    conf, inner, outer = Conf(), mock.Mock(), mock.Mock()
+    outer._jsq.streamingQuery = lambda: start_with(inner, Conf()) and mock.Mock()
+    assert start_with(outer, conf) is outer and not inner._jsq.streamingQuery.called

@@ -107,6 +107,7 @@ class Runtime(ABC):
         Raises:
             StateError: If another run has taken over; its files count then, not this run's.
         """
+        self.check_lease()
         if action.round is not None:
             rounds.write_intent(self.store, action.round, action.fence.generation)
         action.fence.publish(self.store)

@@ -115,7 +115,9 @@ class Lease:
     def loss(self) -> LeaseLost | None:
         """Return how the lease was lost before it was released; None if it was not."""
         if not self._over.is_set():
-            self._loss = self._find_loss()
+            loss = self._find_loss()
+            if not self._over.is_set():  # [!] released meanwhile: a later lease is lawful
+                self._loss = loss
         return self._loss
 
     def _find_loss(self) -> LeaseLost | None:
@@ -225,7 +227,12 @@ def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
         return True
     if _is_here(holder):
         lease = _own_leases.get(holder["token"])
-        return lease is None or not lease._is_still_needed()
+        if lease is None:
+            return True
+        if lease._is_still_needed():
+            return False
+        lease.end()  # [!] before the next is taken: else its thread takes that for a loss
+        return True
     return is_running(holder) is False
 
 

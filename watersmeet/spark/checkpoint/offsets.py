@@ -45,18 +45,27 @@ def start_on(location: Location, writer: DataStreamWriter, spark: SparkSession) 
     what a kill leaves behind is the same. A session that chooses itself keeps its choice.
 
     [!] A query takes the setting from the session of its frames, the user's own, as it starts and opens the logs of its
-    sources. So it is set there, for one start at a time, and taken back.
+    sources. So it is set there, for one start at a time, and taken back. A start that another one waits for, such as in
+    a listener, goes without. A query whose start is interrupted is stopped.
     """
     if SPARK < (4, 3) or not location.is_local or spark.conf.get(_FILE_MANAGER, None) is not None:
         return writer.start()
-    with _starting:
+    if not _starting.acquire(timeout=_INITIALISATION / 1000):
+        return writer.start()
+    try:
         spark.conf.set(_FILE_MANAGER, _PLAIN_MANAGER)
+        query = writer.start()
         try:
-            query = writer.start()
             with suppress(Py4JError, PySparkException):  # the query itself says why it ended at once
                 query._jsq.streamingQuery().awaitInitialization(_INITIALISATION)
-        finally:
-            spark.conf.unset(_FILE_MANAGER)
+        except BaseException:
+            query.stop()
+            raise
+    finally:
+        _starting.release()
+        with suppress(Py4JError, OSError):  # without Spark, there is nothing to take back
+            if spark.conf.get(_FILE_MANAGER, None) == _PLAIN_MANAGER:
+                spark.conf.unset(_FILE_MANAGER)
     return query
 
 
