@@ -14,7 +14,7 @@ from examples import auctions as demo
 from watersmeet.formatting import format_time
 from watersmeet.workload import START, auctions, write_batches
 
-TINY = demo.Settings(rate=1.0, seconds=120.0, seconds_per_file=40.0)
+TINY = demo.Settings(rate=1.0, seconds=120.0, seconds_per_file=20.0)
 
 
 def history(batches: int) -> dict[str, list[dict[str, Any]]]:

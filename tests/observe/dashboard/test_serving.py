@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -172,7 +174,9 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("watersmeet.observe.serving.time.sleep", wait)
+    monkeypatch.setattr(
+        "watersmeet.observe.serving.time", SimpleNamespace(sleep=wait, time=time.time, monotonic=time.monotonic)
+    )
     console = Console(force_terminal=True, width=100, file=io.StringIO())
     with pytest.raises(KeyboardInterrupt):
         watch(str(folder), every=0.25, console=console)
