@@ -92,7 +92,7 @@ UNMERGED = {"merged_chunks": 1 << 30, "merged_bytes": 0}
 
 
 @pytest.mark.long
-@search(10)
+@search(40)
 @given(case=cases(), dice=dice_of, lulls=lulls_of)
 def test_if_nothing_is_owed_state_is_that_of_a_run_without_spilling(
     case: dict[str, Any], dice: Dice, lulls: list[int]
