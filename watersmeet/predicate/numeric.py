@@ -100,12 +100,6 @@ class NumericComparison:
     right: Number
     exact: bool
 
-    @property
-    def columns(self) -> frozenset[Column]:
-        """The columns that it reads."""
-        sides = (*leaves(self.left), *leaves(self.right))
-        return frozenset(leaf.column for leaf in sides if leaf.column is not None)
-
 
 def numeric_comparisons_of(node: SqlNode, translator: Translator) -> tuple[NumericComparison, ...]:
     """Return the comparisons of which a conjunct consists, if it can't raise; none if NumPy might differ from Spark."""
@@ -179,13 +173,9 @@ def leaf_of(expr: Expr) -> NumericLeaf | None:
     literal = expr.literal
     if expr.is_literal:
         is_number = isinstance(literal, int | float | Decimal) and not isinstance(literal, bool)
-        if expr.type.kind == "float":  # the double that it stands for is another
+        if not is_number or expr.type.kind == "float":  # a float's text stands for another double
             return None
-        return (
-            NumericLeaf(expr.sql, constant=literal if isinstance(literal, int) else float(literal))
-            if is_number
-            else None
-        )
+        return NumericLeaf(expr.sql, constant=literal if isinstance(literal, int) else float(literal))
     column = next((column for column in expr.columns if expr.sql == column.name), None)
     return NumericLeaf(expr.sql, column) if column is not None and expr.type.kind in _AS_DOUBLE | _INSTANTS else None
 
