@@ -1,6 +1,7 @@
 """Spark's part of a checkpoint and the join's belong together."""
 
 from pathlib import Path
+from threading import Thread
 from unittest import mock
 
 import pytest
@@ -121,4 +122,7 @@ def test_a_start_that_another_one_waits_for_goes_without(monkeypatch: pytest.Mon
     monkeypatch.setattr(offsets, "_INITIALISATION", 10)
     conf, inner, outer = Conf(), mock.Mock(), mock.Mock()
     outer._jsq.streamingQuery = lambda: start_with(inner, Conf()) and mock.Mock()
-    assert start_with(outer, conf) is outer and not inner._jsq.streamingQuery.called
+    thread = Thread(target=start_with, args=(outer, conf), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive() and not conf and not inner._jsq.streamingQuery.called
